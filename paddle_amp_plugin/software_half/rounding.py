@@ -1,0 +1,181 @@
+"""Casts between FP32 and half with rounding to nearest even, forward and backward.
+
+Three ways to the same bits, chosen by what the installation offers, found out by trying:
+
+* Paddle's own CPU cast, where it rounds to nearest even (3.3.1 does; 2.6.2 truncates and takes 65519 to inf);
+* for large float16 tensors OpenCV's vectorised conversion, where cv2 is installed (it is wherever PaddleOCR
+  is): Paddle converts one value at a time, about ten times slower;
+* NumPy, whose conversion is the definition here (IEEE 754 roundTiesToEven).
+
+The last two are autograd layers, since the backward of an up-cast is a down-cast and must round as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import _C_ops
+from paddle.autograd import PyLayer
+from paddle.base import core
+
+from paddle_amp_plugin.software_half.dtypes import FLOAT16, FLOAT32, dtype_of, is_half
+
+_cast = _C_ops.cast  # bound before install() puts a wrapper in its place
+_CPU = paddle.CPUPlace()
+#: Below this many values Paddle's cast costs less than the way through an autograd layer (measured).
+_SMALL = 8192
+_C_TYPES = {FLOAT32: (ctypes.c_float, np.float32), FLOAT16: (ctypes.c_uint16, np.float16)}
+
+
+def to_bfloat16_bits(values: np.ndarray) -> np.ndarray:
+    """The bfloat16 bit patterns (uint16) nearest to float32 ``values``, ties to even, NaN kept quiet."""
+    bits = np.asarray(values, dtype=np.float32, order="C").view(np.uint32)  # ascontiguousarray loses 0-D
+    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
+    return np.where(np.isnan(values), ((bits >> np.uint32(16)) | np.uint32(0x40)).astype(np.uint16), rounded)
+
+
+def _numpy_to_float16(values: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return values.astype(np.float16)
+
+
+def _opencv_conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """OpenCV's (to float16, to float32) on flat arrays, if they are there and agree with NumPy bit by bit."""
+    try:
+        import cv2
+
+        def narrow(values: np.ndarray) -> np.ndarray:
+            return cv2.convertFp16(values).view(np.float16)
+
+        def widen(values: np.ndarray) -> np.ndarray:
+            return cv2.convertFp16(values.view(np.int16))
+
+        edges = [0.0, -0.0, 65504.0, 65519.99, 65520.0, 1e9, -1e9, 1e-8, 2.0**-25, 3 * 2.0**-25, 1 + 2.0**-11]
+        probe = np.array([*edges, 1 + 3 * 2.0**-11, np.inf, -np.inf, *np.geomspace(1e-9, 1e6, 999)], np.float32)
+        expected = _numpy_to_float16(probe)
+        got = narrow(probe).reshape(-1)
+        if (got.view(np.uint16) != expected.view(np.uint16)).any() or not np.isnan(narrow(probe[:1] * np.nan)).all():
+            return None
+        if (widen(got).reshape(-1) != expected.astype(np.float32)).any():
+            return None
+    except Exception:  # whatever an odd OpenCV build raises: it is an accelerator, not a need
+        return None
+    return narrow, widen
+
+
+def _cast_rounds_to_nearest() -> bool:
+    # 1 + 3 * 2**-11 ties between 1 + 2**-10 and 1 + 2 * 2**-10; the latter has the even significand.
+    probe = paddle.to_tensor([1 + 3 * 2.0**-11, 65519.0], dtype="float32", place=_CPU)
+    return bool((_cast(probe, FLOAT16).numpy() == np.array([1 + 2 * 2.0**-10, 65504.0], np.float16)).all())
+
+
+#: Whether Paddle's own cast can be used.
+NATIVE = _cast_rounds_to_nearest()
+_OPENCV = _opencv_conversions()
+
+
+def _size(x: Any) -> int:
+    return math.prod(x.shape)  # Tensor.size goes through NumPy and costs twenty times as much
+
+
+def _flat_view(x: Any, dtype: Any) -> np.ndarray:
+    """The memory of a contiguous CPU tensor as a flat array; valid while ``x`` lives."""
+    c_type, np_type = _C_TYPES[dtype]
+    pointer = ctypes.cast(x.data_ptr(), ctypes.POINTER(c_type))
+    return np.ctypeslib.as_array(pointer, (_size(x),)).view(np_type)
+
+
+def _tensor(values: np.ndarray, shape: Any) -> Any:
+    # zero_copy: the tensor keeps the array alive. Paddle reads uint16 arrays as bfloat16.
+    return core.eager.Tensor(value=values.reshape(shape), place=_CPU, zero_copy=True)
+
+
+def _raw_down(x: Any, dtype: Any) -> Any:
+    if _OPENCV is not None and dtype is FLOAT16 and _size(x):
+        x = x.contiguous()
+        return _tensor(_OPENCV[0](_flat_view(x, FLOAT32)), x.shape)
+    if NATIVE:
+        return _cast(x, dtype)
+    values = x.numpy()
+    return _tensor(_numpy_to_float16(values) if dtype is FLOAT16 else to_bfloat16_bits(values), x.shape)
+
+
+def _raw_up(x: Any) -> Any:
+    if _OPENCV is not None and dtype_of(x) is FLOAT16 and _size(x):
+        x = x.contiguous()
+        return _tensor(_OPENCV[1](_flat_view(x, FLOAT16)), x.shape)
+    return _cast(x, FLOAT32)
+
+
+class _Down(PyLayer):
+    @staticmethod
+    def forward(ctx: Any, x: Any, dtype: Any) -> Any:
+        return _raw_down(x, dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _raw_up(grad)
+
+
+class _Up(PyLayer):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.half = dtype_of(x)
+        return _raw_up(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _raw_down(grad, ctx.half)
+
+
+class _Through(PyLayer):
+    @staticmethod
+    def forward(ctx: Any, x: Any, half: Any) -> Any:
+        ctx.half = half
+        return _raw_up(_raw_down(x, half))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return _raw_up(_raw_down(grad, ctx.half))
+
+
+def _by_paddle(x: Any, half: Any) -> bool:
+    return NATIVE and (_OPENCV is None or half is not FLOAT16 or _size(x) < _SMALL)
+
+
+def down(x: Any, dtype: Any) -> Any:
+    """FP32 -> ``dtype`` (float16 or bfloat16), rounded to nearest even; the gradient comes back exact, in FP32."""
+    if _by_paddle(x, dtype):
+        return _cast(x, dtype)
+    return _raw_down(x, dtype) if x.stop_gradient else _Down.apply(x, dtype)
+
+
+def up(x: Any) -> Any:
+    """Half -> FP32, exact; the gradient goes back rounded to nearest even, in ``x``'s dtype."""
+    if _by_paddle(x, dtype_of(x)):
+        return _cast(x, FLOAT32)
+    return _raw_up(x) if x.stop_gradient else _Up.apply(x)
+
+
+def through(x: Any, dtype: Any) -> Any:
+    """FP32 values rounded to what ``dtype`` can hold, still FP32: a cast down and up, in both directions."""
+    if _by_paddle(x, dtype):
+        return _cast(_cast(x, dtype), FLOAT32)
+    return _raw_up(_raw_down(x, dtype)) if x.stop_gradient else _Through.apply(x, dtype)
+
+
+def convert(x: Any, dtype: Any) -> Any:
+    """A floating tensor in ``dtype`` (float32 or a half), rounded to nearest even, with its gradient."""
+    source = dtype_of(x)
+    if source is dtype:
+        return x
+    if dtype is FLOAT32:
+        return up(x) if is_half(source) else _cast(x, dtype)
+    if source is FLOAT32:
+        return down(x, dtype)
+    return down(up(x) if is_half(source) else _cast(x, FLOAT32), dtype)
