@@ -25,9 +25,11 @@ from paddle_amp_plugin.software_half.tensor_methods import OPERATORS, wrap_getit
 
 #: Functions of ``_C_ops`` that are no floating-point ops, or that Paddle's CPU kernels do in half as a GPU does.
 _LEFT_ALONE = frozenset(
-    """cast cast_ assign_out_ assign_value_ assign_value share_data share_data_ print memcpy memcpy_d2h memcpy_h2d
-    array_length array_read array_write array_write_ array_to_tensor coalesce_tensor coalesce_tensor_ data feed fetch
-    full_ run_program pylayer isfinite isinf isnan shape numel is_empty nop nop_ depend sync_calc_stream""".split()
+    """
+    cast cast_ assign_out_ assign_value_ assign_value share_data share_data_ print memcpy memcpy_d2h memcpy_h2d
+    array_length array_read array_write array_write_ array_to_tensor coalesce_tensor coalesce_tensor_ data feed
+    fetch full_ run_program pylayer isfinite isinf isnan shape numel is_empty nop nop_ depend sync_calc_stream
+    """.split()
 )
 
 

@@ -31,8 +31,10 @@ FIRST_OUTPUT_ONLY = NORM_OPS | {"rnn", "einsum"}
 #: Outside auto_cast these refuse inputs of mixed dtypes on a GPU (the kernel is chosen by one input and reads the
 #: others as that dtype), where elementwise ops promote instead.
 REFUSE_MIXED = frozenset(
-    "matmul_v2 matmul bmm mv linear linear_v2 conv2d depthwise_conv2d conv3d conv2d_transpose conv3d_transpose "
-    "depthwise_conv2d_transpose addmm baddbmm concat stack".split()
+    """
+    matmul_v2 matmul bmm mv linear linear_v2 conv2d depthwise_conv2d conv3d conv2d_transpose conv3d_transpose
+    depthwise_conv2d_transpose addmm baddbmm concat stack
+    """.split()
 )
 
 _is_tensor_class: dict[type, bool] = {}

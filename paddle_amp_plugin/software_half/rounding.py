@@ -29,7 +29,7 @@ _cast = _C_ops.cast  # bound before install() puts a wrapper in its place
 _CPU = paddle.CPUPlace()
 #: Below this many values Paddle's cast costs less than the way through an autograd layer (measured).
 _SMALL = 8192
-_C_TYPES = {FLOAT32: (ctypes.c_float, np.float32), FLOAT16: (ctypes.c_uint16, np.float16)}
+_empty = _C_ops.empty
 
 
 def to_bfloat16_bits(values: np.ndarray) -> np.ndarray:
@@ -44,28 +44,25 @@ def _numpy_to_float16(values: np.ndarray) -> np.ndarray:
         return values.astype(np.float16)
 
 
-def _opencv_conversions() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    """OpenCV's (to float16, to float32) on flat arrays, if they are there and agree with NumPy bit by bit."""
+def _opencv_convert() -> Callable[[np.ndarray, np.ndarray], Any] | None:
+    """OpenCV's conversion between flat float32 arrays and int16 arrays of float16 bits, (from, into).
+
+    None where cv2 is missing or does not give NumPy's bits in the memory it was told to write.
+    """
     try:
         import cv2
 
-        def narrow(values: np.ndarray) -> np.ndarray:
-            return cv2.convertFp16(values).view(np.float16)
-
-        def widen(values: np.ndarray) -> np.ndarray:
-            return cv2.convertFp16(values.view(np.int16))
-
+        convert = cv2.convertFp16
         edges = [0.0, -0.0, 65504.0, 65519.99, 65520.0, 1e9, -1e9, 1e-8, 2.0**-25, 3 * 2.0**-25, 1 + 2.0**-11]
         probe = np.array([*edges, 1 + 3 * 2.0**-11, np.inf, -np.inf, *np.geomspace(1e-9, 1e6, 999)], np.float32)
         expected = _numpy_to_float16(probe)
-        got = narrow(probe).reshape(-1)
-        if (got.view(np.uint16) != expected.view(np.uint16)).any() or not np.isnan(narrow(probe[:1] * np.nan)).all():
-            return None
-        if (widen(got).reshape(-1) != expected.astype(np.float32)).any():
-            return None
+        bits, back = np.zeros(probe.shape, np.int16), np.zeros_like(probe)
+        convert(probe, bits)
+        convert(bits, back)
+        same = (bits == expected.view(np.int16)).all() and (back == expected.astype(np.float32)).all()
+        return convert if same else None
     except Exception:  # whatever an odd OpenCV build raises: it is an accelerator, not a need
         return None
-    return narrow, widen
 
 
 def _cast_rounds_to_nearest() -> bool:
@@ -76,39 +73,41 @@ def _cast_rounds_to_nearest() -> bool:
 
 #: Whether Paddle's own cast can be used.
 NATIVE = _cast_rounds_to_nearest()
-_OPENCV = _opencv_conversions()
+_OPENCV = _opencv_convert()
 
 
 def _size(x: Any) -> int:
     return math.prod(x.shape)  # Tensor.size goes through NumPy and costs twenty times as much
 
 
-def _flat_view(x: Any, dtype: Any) -> np.ndarray:
-    """The memory of a contiguous CPU tensor as a flat array; valid while ``x`` lives."""
-    c_type, np_type = _C_TYPES[dtype]
+def _memory(x: Any, c_type: Any) -> np.ndarray:
+    """The memory of a contiguous CPU tensor as a flat array of a ctypes type; valid while ``x`` lives."""
     pointer = ctypes.cast(x.data_ptr(), ctypes.POINTER(c_type))
-    return np.ctypeslib.as_array(pointer, (_size(x),)).view(np_type)
+    return np.ctypeslib.as_array(pointer, (_size(x),))
 
 
-def _tensor(values: np.ndarray, shape: Any) -> Any:
-    # zero_copy: the tensor keeps the array alive. Paddle reads uint16 arrays as bfloat16.
-    return core.eager.Tensor(value=values.reshape(shape), place=_CPU, zero_copy=True)
+def _by_opencv(x: Any, dtype: Any) -> Any:
+    x = x.contiguous()
+    out = _empty(x.shape, dtype, _CPU)
+    widths = (ctypes.c_float, ctypes.c_int16) if dtype is FLOAT16 else (ctypes.c_int16, ctypes.c_float)
+    _OPENCV(_memory(x, widths[0]), _memory(out, widths[1]))
+    return out
 
 
 def _raw_down(x: Any, dtype: Any) -> Any:
     if _OPENCV is not None and dtype is FLOAT16 and _size(x):
-        x = x.contiguous()
-        return _tensor(_OPENCV[0](_flat_view(x, FLOAT32)), x.shape)
+        return _by_opencv(x, FLOAT16)
     if NATIVE:
         return _cast(x, dtype)
     values = x.numpy()
-    return _tensor(_numpy_to_float16(values) if dtype is FLOAT16 else to_bfloat16_bits(values), x.shape)
+    half = _numpy_to_float16(values) if dtype is FLOAT16 else to_bfloat16_bits(values)
+    # Paddle reads uint16 arrays as bfloat16.
+    return core.eager.Tensor(value=half, place=_CPU)
 
 
 def _raw_up(x: Any) -> Any:
     if _OPENCV is not None and dtype_of(x) is FLOAT16 and _size(x):
-        x = x.contiguous()
-        return _tensor(_OPENCV[1](_flat_view(x, FLOAT16)), x.shape)
+        return _by_opencv(x, FLOAT32)
     return _cast(x, FLOAT32)
 
 

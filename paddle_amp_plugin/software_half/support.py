@@ -17,10 +17,11 @@ from paddle.base import core
 #: those exist. Ops whose gradient sums (expand, gather, tile) are not here: a CPU kernel would sum in half,
 #: a GPU sums in FP32.
 MOVING_OPS = frozenset(
-    """assign clone concat flatten flip reshape reshape2 roll slice split split_with_num squeeze squeeze2
-    stack transpose transpose2 unbind unsqueeze unsqueeze2 unstack strided_slice t as_strided view_shape
-    tensor_unfold share_data full full_like zeros ones empty empty_like full_batch_size_like
-    fill_constant reverse""".split()
+    """
+    assign clone concat flatten flip reshape reshape2 roll slice split split_with_num squeeze squeeze2 stack
+    transpose transpose2 unbind unsqueeze unsqueeze2 unstack strided_slice t as_strided view_shape tensor_unfold
+    share_data full full_like zeros ones empty empty_like full_batch_size_like fill_constant reverse
+    """.split()
 )
 
 

@@ -40,9 +40,7 @@ def test_without_masters_small_updates_are_lost():
     """R5: 1000 updates of 1e-4 leave a float16 weight of 1.0 at 1.0; a master moves to 0.9."""
     results = {}
     for multi_precision in (False, True):
-        weight = paddle.create_parameter(
-            [1], "float16", default_initializer=paddle.nn.initializer.Constant(1.0)
-        )
+        weight = paddle.create_parameter([1], "float16", default_initializer=paddle.nn.initializer.Constant(1.0))
         optimizer = paddle.optimizer.SGD(1e-4, parameters=[weight], multi_precision=multi_precision)
         for _ in range(1000):
             weight.grad = paddle.ones([1], dtype="float16")

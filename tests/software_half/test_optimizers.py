@@ -42,9 +42,7 @@ def parameters(dtype):
     made = []
     for shape in ([4, 3], [3]):
         values = rng.integers(-16, 16, shape).astype(np.float32) / 8  # both halves hold these exactly
-        made.append(
-            paddle.create_parameter(shape, dtype, default_initializer=paddle.nn.initializer.Assign(values))
-        )
+        made.append(paddle.create_parameter(shape, dtype, default_initializer=paddle.nn.initializer.Assign(values)))
     return made
 
 
