@@ -86,6 +86,7 @@ LOSS_OPS = frozenset(
         "huber_loss",
         "hinge_loss",
         "hsigmoid_loss",
+        "hierarchical_sigmoid",  # what hsigmoid_loss is called in the lists
         "triplet_margin_loss",
         "identity_loss",
         "warpctc",

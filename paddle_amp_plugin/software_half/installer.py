@@ -21,7 +21,13 @@ from paddle_amp_plugin.software_half.optimizers import OPTIMIZER_OPS, wrap_check
 from paddle_amp_plugin.software_half.rounding import NATIVE, convert
 from paddle_amp_plugin.software_half.state import STATE, EmulatedTracer
 from paddle_amp_plugin.software_half.support import amp_name, moves_in_half
-from paddle_amp_plugin.software_half.tensor_methods import OPERATORS, wrap_getitem, wrap_operator, wrap_setitem
+from paddle_amp_plugin.software_half.tensor_methods import (
+    OPERATORS,
+    wrap_clone,
+    wrap_getitem,
+    wrap_operator,
+    wrap_setitem,
+)
 
 #: Functions of ``_C_ops`` that are no floating-point ops, or that Paddle's CPU kernels do in half as a GPU does.
 _LEFT_ALONE = frozenset(
@@ -52,9 +58,23 @@ def _wrappers() -> dict[int, tuple[Any, Callable[..., Any]]]:
         found[id(linear)] = (linear, wrap_linear(by_name["matmul"], by_name["add"], fused))
     if not NATIVE:
         found[id(_C_ops.cast)] = (_C_ops.cast, _rounding_cast(_C_ops.cast))
+    found.update(_legacy_wrappers(assign))
+    return found
+
+
+def _legacy_wrappers(assign: Any) -> dict[int, tuple[Any, Callable[..., Any]]]:
+    """The same for ``_legacy_C_ops``, whose functions carry the AMP names; some layers still call them."""
+    found = {}
+    updates = {name.rstrip("_") for name in OPTIMIZER_OPS}
+    for name in dir(_legacy_C_ops):
+        function = getattr(_legacy_C_ops, name)
+        if name.startswith(("_", "c_", "partial_")) or name in _LEFT_ALONE or name in updates:
+            continue
+        if type(function).__name__ != "builtin_function_or_method" or name.endswith(("_grad", "_")):
+            continue
+        found[id(function)] = (function, wrap_op(name, function, moves_in_half(name)))
     check = _legacy_C_ops.check_finite_and_unscale
     found[id(check)] = (check, wrap_check_finite(check, assign, legacy=True))
-    found[id(_legacy_C_ops.rnn)] = (_legacy_C_ops.rnn, wrap_op("rnn", _legacy_C_ops.rnn, False))
     return found
 
 
@@ -135,6 +155,7 @@ class Installation:
         ]
         wrappers.append((tensor, "_getitem_dygraph", wrap_getitem(tensor._getitem_dygraph)))
         wrappers.append((tensor, "_setitem_dygraph", wrap_setitem(tensor._setitem_dygraph, _C_ops.assign_out_)))
+        wrappers.append((tensor, "clone", wrap_clone(tensor.clone)))
         wrappers.append((core, "clear_low_precision_op_list", records.start_counting))
         wrappers.append((core, "get_low_precision_op_list", records.stop_counting))
         return wrappers

@@ -160,10 +160,16 @@ def first_tensor(args: Any, kwargs: Any) -> Any:
     return None
 
 
-def run(op: str, function: Callable[..., Any], args: Any, kwargs: Any, seen: int, moving: bool) -> Any:
-    """Run ``function`` (the FP32 op) as ``op`` would run on a GPU. ``seen`` is ``scan`` of its inputs."""
+def run(
+    op: str, function: Callable[..., Any], args: Any, kwargs: Any, seen: int, moving: bool, asked: Any = None
+) -> Any:
+    """Run ``function`` (the FP32 op) as ``op`` would run on a GPU. ``seen`` is ``scan`` of its inputs.
+
+    ``asked`` is a half dtype that the caller wants the result in (``sum(x, dtype="float16")``), or None.
+    """
     first = first_tensor(args, kwargs)
     target = target_dtype(op, seen, first)
+    before = (*args, *kwargs.values())
     if target is FLOAT32:
         if seen & SEEN_HALF:
             args = map_tensors(tuple(args), _lift)
@@ -176,8 +182,10 @@ def run(op: str, function: Callable[..., Any], args: Any, kwargs: Any, seen: int
     else:
         lifted, lifted_kwargs = _lift_for(op, args, kwargs, first, target)
         out = lower_outputs(op, function(*lifted, **lifted_kwargs), target)
+    if asked is not None:
+        out = map_tensors(out, lambda x: _to_half(x, asked))
     if records.ACTIVE:
-        records.note(op, target, (*args, *kwargs.values()), out)
+        records.note(op, target, before, out)
     return out
 
 
@@ -232,7 +240,7 @@ def wrap_op(op: str, function: Callable[..., Any], moving: bool) -> Callable[...
         if asked is None:
             return run(op, function, args, kwargs, seen, moving)
         args, kwargs = _without_half_dtype(args, kwargs)
-        return map_tensors(run(op, function, args, kwargs, seen, False), lambda x: _to_half(x, asked))
+        return run(op, function, args, kwargs, seen, False, asked)
 
     return _named(software_half_op, function)
 

@@ -111,6 +111,9 @@ def _raw_up(x: Any) -> Any:
     return _cast(x, FLOAT32)
 
 
+# The backward passes call the differentiable functions below, so that a second derivative finds its way too.
+
+
 class _Down(PyLayer):
     @staticmethod
     def forward(ctx: Any, x: Any, dtype: Any) -> Any:
@@ -118,7 +121,7 @@ class _Down(PyLayer):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return _raw_up(grad)
+        return up(grad)
 
 
 class _Up(PyLayer):
@@ -129,7 +132,7 @@ class _Up(PyLayer):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return _raw_down(grad, ctx.half)
+        return down(grad, ctx.half)
 
 
 class _Through(PyLayer):
@@ -140,7 +143,7 @@ class _Through(PyLayer):
 
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
-        return _raw_up(_raw_down(grad, ctx.half))
+        return through(grad, ctx.half)
 
 
 def _by_paddle(x: Any, half: Any) -> bool:

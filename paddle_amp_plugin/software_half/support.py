@@ -11,6 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import paddle
 from paddle.base import core
 
 #: Ops that only move values: with half inputs they run on Paddle's own CPU half kernels, forward and backward, where
@@ -30,15 +31,24 @@ def _table() -> dict[str, Any]:
     return json.loads((Path(__file__).with_name("op_support.json")).read_text(encoding="utf-8"))
 
 
+_MAJOR = paddle.__version__.split(".", 1)[0]
+#: Ops that got their half GPU kernels in Paddle 3, after the table was read (phi/kernels/gpu/*.cu).
+_SINCE_3 = frozenset({"repeat_interleave"})
+
+
 @lru_cache(maxsize=2)
 def unsupported_ops(dtype: str) -> frozenset[str]:
     """AMP names of the ops without a GPU kernel for ``dtype`` (``float16`` or ``bfloat16``)."""
-    return frozenset(_table()[f"no_{dtype}"])
+    table = _table()
+    without = frozenset(table[f"no_{dtype}"]) | frozenset(table["no_gpu_float"])
+    return without if _MAJOR == "2" else without - _SINCE_3
 
 
 def amp_name(function: str) -> str:
     """The AMP lists' name of ``paddle._C_ops.<function>`` (``matmul`` -> ``matmul_v2``)."""
-    return _table()["amp_names"].get(function, function)
+    table = _table()
+    of_version = table.get(f"amp_names_{_MAJOR}", {})
+    return of_version.get(function) or table["amp_names"].get(function, function)
 
 
 @lru_cache(maxsize=1)

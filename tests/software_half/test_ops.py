@@ -238,3 +238,21 @@ def test_no_grad_makes_no_graph():
     w = leaf(random(3, 3))
     with paddle.no_grad():
         assert (w @ w).stop_gradient
+
+
+@pytest.mark.parametrize("size", [10, 20000])  # by Paddle's casts, and by the autograd layers
+def test_second_derivatives(size):
+    x = paddle.ones([size])
+    x.stop_gradient = False
+    with paddle.amp.auto_cast(custom_white_list={"elementwise_mul"}):
+        y = (x * x * x).astype("float32").sum()
+    (first,) = paddle.grad(y, x, create_graph=True)
+    assert first[0].item() == 3.0
+    first.sum().backward()
+    assert x.grad[0].item() == x.grad[-1].item() == 6.0
+
+
+def test_a_plain_backward_builds_no_graph():
+    x = leaf(np.ones(20000))
+    (x * 2).astype("float32").sum().backward()
+    assert x.grad.stop_gradient

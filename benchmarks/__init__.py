@@ -1,0 +1,1 @@
+"""Side-by-side measurements: ratios within one run, since machines differ and are shared."""
