@@ -78,7 +78,10 @@ def measure(name: str, level: str, dtype: str, pairs: int) -> dict[str, Any]:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The rows as a Markdown table."""
-    lines = ["| model | level | dtype | software half ÷ FP32 | quartiles | FP32 step (s) |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| model | level | dtype | software half ÷ FP32 | quartiles | FP32 step (s) |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         low, high = row["quartiles"]
         lines.append(

@@ -1,18 +1,13 @@
-"""Facts about ops that cannot be read off a CPU wheel: AMP names, missing half-precision GPU kernels.
-
-``op_support.json`` was read from the kernel registry of the GPU wheel; see its ``source`` field and
-``tests/reference/make_op_support.py``, which makes it.
-"""
+"""What of an op is to be had on this machine: its AMP name, and Paddle's own CPU kernels for half values."""
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import paddle
 from paddle.base import core
+
+from paddle_amp_plugin import op_names
 
 #: Ops that only move values: with half inputs they run on Paddle's own CPU half kernels, forward and backward, where
 #: those exist. Ops whose gradient sums (expand, gather, tile) are not here: a CPU kernel would sum in half,
@@ -26,29 +21,17 @@ MOVING_OPS = frozenset(
 )
 
 
-@lru_cache(maxsize=1)
-def _table() -> dict[str, Any]:
-    return json.loads((Path(__file__).with_name("op_support.json")).read_text(encoding="utf-8"))
-
-
 _MAJOR = paddle.__version__.split(".", 1)[0]
-#: Ops that got their half GPU kernels in Paddle 3, after the table was read (phi/kernels/gpu/*.cu).
-_SINCE_3 = frozenset({"repeat_interleave"})
 
 
-@lru_cache(maxsize=2)
 def unsupported_ops(dtype: str) -> frozenset[str]:
-    """AMP names of the ops without a GPU kernel for ``dtype`` (``float16`` or ``bfloat16``)."""
-    table = _table()
-    without = frozenset(table[f"no_{dtype}"]) | frozenset(table["no_gpu_float"])
-    return without if _MAJOR == "2" else without - _SINCE_3
+    """``op_names.unsupported_ops`` for the Paddle that is running."""
+    return op_names.unsupported_ops(dtype, _MAJOR)
 
 
 def amp_name(function: str) -> str:
-    """The AMP lists' name of ``paddle._C_ops.<function>`` (``matmul`` -> ``matmul_v2``)."""
-    table = _table()
-    of_version = table.get(f"amp_names_{_MAJOR}", {})
-    return of_version.get(function) or table["amp_names"].get(function, function)
+    """``op_names.amp_name`` for the Paddle that is running."""
+    return op_names.amp_name(function, _MAJOR)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Write ``paddle_amp_plugin/software_half/op_support.json``: what Paddle's eager AMP knows about GPU kernels.
+"""Write ``paddle_amp_plugin/op_support.json``: what Paddle's eager AMP knows about GPU kernels.
 
 Paddle's eager AMP computes an op in float32 when the op has no GPU kernel for the AMP dtype: ``AmpOperators`` fills
 its two "unsupported" sets from ``OpSupportedInfos("GPU", dtype)`` (paddle/fluid/imperative/amp_auto_cast.cc), and
@@ -28,7 +28,7 @@ import json
 import re
 from pathlib import Path
 
-TARGET = Path(__file__).resolve().parents[2] / "paddle_amp_plugin" / "software_half" / "op_support.json"
+TARGET = Path(__file__).resolve().parents[2] / "paddle_amp_plugin" / "op_support.json"
 IDENTIFIER = re.compile(rb"(?<![A-Za-z0-9_])[a-z][a-z0-9_]{1,63}(?=\x00)")
 # Functions of `paddle._C_ops` that are no operators and never reach the AMP code.
 NOT_OPS = {"get_core_ops_args_info", "get_core_ops_args_type_info", "get_core_ops_returns_info"}
@@ -96,6 +96,7 @@ def merge(gpu: dict, paddle2: dict, paddle3: dict) -> dict:
             "amp_names_3": "the same, Paddle 3 only",
             "no_float16": "AMP names with a float32 GPU kernel and no float16 one",
             "no_bfloat16": "AMP names with a float32 GPU kernel and no bfloat16 one",
+            "ops": "every AMP name in use",
             "no_gpu_float": "AMP names Paddle knows that have no GPU kernel for any of these dtypes (unsupported too)",
         },
         "amp_names": common,
@@ -103,6 +104,7 @@ def merge(gpu: dict, paddle2: dict, paddle3: dict) -> dict:
         "amp_names_3": {n: a for n, a in three.items() if n != a and n not in common},
         "no_float16": sorted(with_float32 - set(gpu["FP16"])),
         "no_bfloat16": sorted(with_float32 - set(gpu["BF16"])),
+        "ops": sorted(reachable),
         "no_gpu_float": sorted(known - set(gpu["FP32"]) - set(gpu["FP16"]) - set(gpu["BF16"])),
     }
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "tests" / "reference"))
 
 import make_op_support  # noqa: E402
 
-TABLE = json.loads((ROOT / "paddle_amp_plugin" / "software_half" / "op_support.json").read_text(encoding="utf-8"))
+TABLE = json.loads((ROOT / "paddle_amp_plugin" / "op_support.json").read_text(encoding="utf-8"))
 MAJOR = paddle.__version__.split(".")[0]
 
 

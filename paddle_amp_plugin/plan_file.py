@@ -1,0 +1,76 @@
+"""The plan as a YAML file: ``amp/plan.yml`` in a run's output folder."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from pathlib import Path
+
+import yaml  # type: ignore[import-untyped, unused-ignore]
+from pydantic import TypeAdapter, ValidationError
+
+from paddle_amp_plugin.config_overrides import VALUE_FAULTS
+from paddle_amp_plugin.errors import AmpError
+from paddle_amp_plugin.messages import tr
+from paddle_amp_plugin.plan_model import Plan
+
+_HEADER = "# The precision settings of one run, resolved by paddle-amp-plugin.\n"
+_ADAPTER = TypeAdapter(Plan)
+
+
+def plan_to_yaml(plan: Plan) -> str:
+    """The plan as YAML; ``plan_from_yaml`` gives an equal plan back."""
+    data = _ADAPTER.dump_python(plan, mode="json")
+    body: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return _HEADER + body
+
+
+def plan_from_yaml(text: str) -> Plan:
+    """The plan in ``text``. Raises ``AmpError`` (AMP029) if it is none."""
+    try:
+        data = yaml.safe_load(text)
+        if not isinstance(data, dict):
+            raise ValueError("not a mapping")
+        unknown = sorted(map(str, set(data) - {f.name for f in dataclasses.fields(Plan)}))
+        if unknown:
+            raise ValueError(", ".join(unknown))
+        return _ADAPTER.validate_python(data)
+    except ValidationError as error:
+        what = ", ".join(dict.fromkeys(".".join(map(str, item["loc"])) or "?" for item in error.errors()))
+    except (yaml.YAMLError, *VALUE_FAULTS) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+    raise AmpError(
+        "AMP029",
+        tr("this is not a plan file (at: {w})", "这不是计划文件(位置:{w})", w=what),
+        hint=tr("a run writes its own at start: amp/plan.yml", "每次运行开始时会写出 amp/plan.yml"),
+    )
+
+
+def write_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
+    """Write the plan to ``path`` (usually ``<output>/amp/plan.yml``), making its folder; returns the path.
+
+    Whoever reads the file at any moment finds the old plan or the new one, whole. Raises ``AmpError``
+    (AMP028) if it cannot be written; nothing half-written is left.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "w", encoding="utf-8") as file:
+                file.write(plan_to_yaml(plan))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+        except BaseException:  # also Ctrl-C
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except OSError as error:
+        raise AmpError(
+            "AMP028",
+            tr("cannot write {f}: {e}", "无法写入 {f}:{e}", f=target, e=error.strerror or error),
+            hint=tr("check the output folder and its permissions", "请检查输出文件夹及其权限"),
+        ) from None
+    return target
