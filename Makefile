@@ -1,0 +1,75 @@
+# The two commands of the README are `make train` and `make test`; both set up everything they need.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.10 python3; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+CONFIG ?= configs/ocr_amp.yml
+# The pure floor: no Paddle in it, types checked.
+PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellings.py config_overrides.py config_rules.py \
+	config_file.py host_spellings.py spelling.py plan.py plan_model.py plan_table.py plan_file.py loss_scaling.py \
+	op_rules.py op_names.py errors.py messages.py)
+
+# Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
+export OMP_NUM_THREADS ?= 2
+export MKL_NUM_THREADS ?= 2
+export MKL_DEBUG_CPU_TYPE ?= 5
+export NO_ALBUMENTATIONS_UPDATE ?= 1
+
+.PHONY: train data test test-convergence test-paddle26 lint format bench venv clean help
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
+
+## make train             make the quick start's data (once), train it with amp: true, evaluate it
+train: venv data
+	$(BIN)/python tools/train.py -c $(CONFIG)
+
+## make data              only the quick start's data
+data: venv
+	$(BIN)/python -m paddle_amp_plugin.data ocr_lines --out train_data/ocr_amp
+
+## make test              the test suite (Paddle 3.3.1)
+test: venv
+	$(BIN)/python -m pytest
+
+## make test-convergence  the minutes-long trainings: quick start with and without amp, real photographs
+test-convergence: venv
+	$(BIN)/python -m pytest -m convergence
+
+## make test-paddle26     the suite on the second stack (Paddle 2.6.2), in .venv-paddle26
+test-paddle26: .venv-paddle26/.done
+	.venv-paddle26/bin/python -m pytest
+
+## make lint              ruff and mypy
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(PURE)
+
+format: venv
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+## make bench             software half against FP32, side by side
+bench: venv
+	$(BIN)/python -m benchmarks.software_half
+
+## make venv              .venv with everything pinned; does nothing when it is up to date
+venv: $(VENV)/.done
+
+$(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
+	@test -n "$(PYTHON)" || { echo "Python 3.10, 3.11 or 3.12 is needed / 需要 Python 3.10、3.11 或 3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
+	touch $@
+
+.venv-paddle26/.done: pyproject.toml requirements/paddle26.txt Makefile
+	test -x .venv-paddle26/bin/python || $(PYTHON) -m venv .venv-paddle26
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,test]'
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-paddle26 build dist *.egg-info

@@ -1,0 +1,6 @@
+"""``python -m paddle_amp_plugin.cli`` is ``paddle-amp``."""
+
+from paddle_amp_plugin.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The trainers that are supported, one file each: ``detect``, ``patch``, ``unpatch``, ``supported_versions``."""

@@ -1,0 +1,346 @@
+"""PaddleOCR's trainer and tools: what is patched, and why.
+
+The host's own AMP branch is not used. It has drifted from the FP32 branch (cases are missing, tuples stay half,
+evaluation drops the white list), decorates before it loads weights, and scales statically by 1.0. So the host
+is told ``use_amp: false``, runs its FP32 branch, and precision is added around it: ``load_model`` decorates
+after the weights are there, ``train`` runs inside a session, ``eval`` and ``save_model`` see FP32 masters.
+
+Without AMP settings in the config all patches are taken out again before the host builds anything.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from paddle_amp_plugin import config as amp_config
+from paddle_amp_plugin.errors import AmpError
+from paddle_amp_plugin.host_spellings import PADDLEOCR as PADDLEOCR_AMP
+from paddle_amp_plugin.hosts.paddleocr_args import is_amp_option
+from paddle_amp_plugin.hosts.paddleocr_data import RetryGuard, check_dataset
+from paddle_amp_plugin.hosts.paddleocr_tree import MARKERS, Tree, missing_markers
+from paddle_amp_plugin.hosts.patching import Patch, PatchSet, bound
+from paddle_amp_plugin.messages import tr
+
+_COPIES = (  # of check_install
+    "ppocr.data.imaug.ct_process",
+    "ppocr.data.imaug.drrg_targets",
+    "ppocr.postprocess.east_postprocess",
+    "ppocr.utils.e2e_metric.Deteval",
+)
+_DATASETS = (
+    ("ppocr.data.simple_dataset", "SimpleDataSet"),
+    ("ppocr.data.simple_dataset", "MultiScaleDataSet"),
+    ("ppocr.data.pgnet_dataset", "PGDataSet"),
+    ("ppocr.data.pubtab_dataset", "PubTabDataSet"),
+    ("ppocr.data.latexocr_dataset", "LaTeXOCRDataSet"),
+)
+
+
+class Controller:
+    """Decides, once the config is known, what one run of a PaddleOCR script gets; holds its session."""
+
+    def __init__(self) -> None:
+        self.guard = RetryGuard()
+        self.patches = PatchSet("PaddleOCR", self._registry())
+        self.settings: Any = None
+        self.plan: Any = None
+        self.session: Any = None
+        self.logger: logging.Logger | None = None
+        self.config: dict[str, Any] | None = None
+        self.training = False
+        self.trained = False
+        self._document: dict[str, Any] | None = None
+        self._source = ""
+        self._unsaid: list[str] = []
+
+    def close(self) -> None:
+        """Takes every patch out and gives model and Paddle back as they were."""
+        if self.session is not None:
+            self.session.close()
+        self.patches.restore()
+        if self.logger is not None:
+            self.logger.removeFilter(self.guard)
+
+    def say(self, text: str) -> None:
+        """Through the host's logger; what comes before there is one, is said when there is."""
+        if self.logger is None:
+            self._unsaid.append(text)
+        else:
+            self.logger.info(text)
+
+    # -- the config ----------------------------------------------------------------------------------------
+
+    def load_config(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        loaded = wrapped(*args, **kwargs)
+        if isinstance(loaded, dict) and "Global" in loaded:
+            self._document = copy.deepcopy(loaded)
+            self._source = str(next(iter(bound(wrapped, args, kwargs).values()), ""))
+        return loaded
+
+    def merge_config(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        """The first merge after a load brings ``-o``: here the settings are read and the config is adapted.
+
+        ``amp`` keys are kept from the host's own merge, which cannot put ``amp.level`` into ``amp: true``.
+        """
+        arguments = bound(wrapped, args, kwargs)
+        options = arguments["opts"] or {}
+        document, self._document = self._document, None
+        if document is None:
+            return wrapped(*args, **kwargs)
+        settings = amp_config.read_amp(document, host="paddleocr", overrides=options, source=self._source)
+        if settings is None:
+            self.close()
+            return wrapped(*args, **kwargs)
+        merged = wrapped(arguments["config"], {k: v for k, v in options.items() if not is_amp_option(k)})
+        self.settings, self.config = settings, merged
+        merged["amp"] = settings_mapping(settings)
+        self._adapt(merged["Global"])
+        return merged
+
+    def _adapt(self, section: dict[str, Any]) -> None:
+        """Switches the host's own AMP off, and makes one YAML serve a CPU and a GPU, Paddle 2 and 3."""
+        import paddle
+
+        for name in ("amp", *PADDLEOCR_AMP):
+            section.pop(name, None)  # the host's default is off; `amp` at the top says it all
+        others = any(section.get(f"use_{kind}") for kind in ("xpu", "npu", "mlu", "gcu"))
+        gpu = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+        if not others and section.get("use_gpu") is None:
+            section["use_gpu"] = gpu
+            self.say(
+                tr("amp: Global.use_gpu is not set: using {g}", "amp:未设置 Global.use_gpu:使用 {g}", g=_device(gpu))
+            )
+        elif not others and section["use_gpu"] and not gpu:
+            section["use_gpu"] = False
+            self.say(
+                tr(
+                    "amp: Global.use_gpu is true, but this machine or this Paddle has no GPU: using {g}",
+                    "amp:Global.use_gpu 为 true,但本机或当前 Paddle 没有 GPU:使用 {g}",
+                    g=_device(gpu),
+                )
+            )
+        if section.get("export_with_pir") is None or section["export_with_pir"]:
+            section["export_with_pir"] = bool(paddle.get_flags("FLAGS_enable_pir_api")["FLAGS_enable_pir_api"])
+
+    def preprocess(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        """After it the device is set and there is a logger: the plan can be made and shown."""
+        result = wrapped(*args, **kwargs)
+        if self.settings is None:
+            return result
+        config, logger = result[0], result[2]
+        self.training = bool(bound(wrapped, args, kwargs).get("is_train"))
+        self.config, self.logger = config, logger
+        logger.addFilter(self.guard)
+        for text in self._unsaid:
+            logger.info(text)
+        self._unsaid.clear()
+        self._make_session(config, logger)
+        return result
+
+    def _make_session(self, config: dict[str, Any], logger: logging.Logger) -> None:
+        from paddle_amp_plugin import plan as plans
+        from paddle_amp_plugin import plan_table
+        from paddle_amp_plugin.session import Session, current_device
+
+        architecture = config.get("Architecture", {})
+        family = f"{architecture.get('model_type', '')}/{architecture.get('algorithm', '')}"
+        plan = plans.make_plan(self.settings, current_device(), family=family)
+        self.plan = plan
+        if self.training and _rank() == 0:
+            plan_table.print_plan(plan)
+            plans.write_plan(plan, Path(config["Global"]["save_model_dir"]) / "amp" / "plan.yml")
+        if plan.enabled:
+            self.session = Session(plan, logger=logger)
+        elif self.training:
+            logger.info(tr("amp: off for this run", "amp:本次运行已关闭"))
+
+    # -- training --------------------------------------------------------------------------------------------
+
+    def load_model(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        """Weights first, then the cast to half: pretrained FP32 weights reach the masters as they are.
+
+        Before ``DataParallel`` too, whose buckets are made by dtype.
+        """
+        result = wrapped(*args, **kwargs)
+        arguments = bound(wrapped, args, kwargs)
+        if self.session is not None and self.training and arguments["optimizer"] is not None:
+            self.session.prepare(arguments["model"], arguments["optimizer"])
+        return result
+
+    def train(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        self.trained = True
+        if self.session is None:
+            return wrapped(*args, **kwargs)
+        arguments = bound(wrapped, args, kwargs)
+        arguments["scaler"] = None
+        session = self.session
+        try:
+            with session.attach(arguments["model"], arguments["loss_class"], arguments["optimizer"]):
+                return wrapped(**arguments)
+        finally:
+            if session.steps:
+                self.say(session.summary())
+
+    def stats(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        """The host's log line and its log writers also show the loss scale and the skips."""
+        result = wrapped(*args, **kwargs)
+        if self.session is not None and self.session.scaler is not None:
+            result.update(self.session.numbers())
+        return result
+
+    def evaluate(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if self.session is None:
+            return wrapped(*args, **kwargs)
+        arguments = bound(wrapped, args, kwargs)
+        if "scaler" in arguments:
+            arguments["scaler"] = None
+        with self.session.evaluation(arguments["model"]):
+            return wrapped(**arguments)
+
+    def save_model(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if self.session is None:
+            return wrapped(*args, **kwargs)
+        with self.session.saving():
+            return wrapped(*args, **kwargs)
+
+    def export(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if self.session is None:
+            return wrapped(*args, **kwargs)
+        with self.session.exporting():
+            return wrapped(*args, **kwargs)
+
+    # -- data and the host's manners -------------------------------------------------------------------------
+
+    def build_dataloader(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        if self.settings is not None:
+            arguments = bound(wrapped, args, kwargs)
+            logger = self.logger or arguments["logger"]
+            check_dataset(arguments["config"], arguments["mode"], logger)
+            return self.guard.watch(wrapped(*args, **kwargs))
+        return wrapped(*args, **kwargs)
+
+    def set_signal_handlers(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        """The host's handler answers Ctrl-C with SIGKILL to the whole process group, in mid-write."""
+        return None if self.settings is not None else wrapped(*args, **kwargs)
+
+    def check_install(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        """The host runs ``pip install`` by itself here; we say what to install instead."""
+        arguments = bound(wrapped, args, kwargs)
+        module, package = arguments["module_name"], arguments["install_name"]
+        if importlib.util.find_spec(module) is not None:
+            return None
+        # raised from inside a data set, the host would swallow it and try another sample
+        self.guard.fatal = AmpError(
+            "AMP044",
+            tr(
+                "PaddleOCR needs the package {p} (module {m}) for this config, and it is not installed",
+                "此配置需要软件包 {p}(模块 {m}),但尚未安装",
+                p=package,
+                m=module,
+            ),
+            hint=f"pip install {package}",
+        )
+        raise self.guard.fatal
+
+    def _registry(self) -> list[Patch]:
+        program, save_load = "tools.program", "ppocr.utils.save_load"
+        reads = tr("reads the amp key", "读取 amp 设置")
+        saves = tr("saves FP32 masters, never non-finite weights", "保存 FP32 主权重,绝不保存非有限权重")
+        exports = tr("exports from FP32 masters", "从 FP32 主权重导出")
+        checks = tr("looks at the data before training", "训练前检查数据")
+        installs = tr("no pip install behind your back", "不擅自执行 pip install")
+        shows = tr("loss scale in the log", "日志显示 loss scale")
+        patches = [
+            Patch(program, "load_config", self.load_config, reads),
+            Patch(program, "merge_config", self.merge_config, reads, ("config", "opts")),
+            Patch(program, "preprocess", self.preprocess, tr("shows the plan", "显示计划"), ("is_train",)),
+            Patch(
+                program,
+                "train",
+                self.train,
+                tr("training under the plan", "按计划训练"),
+                ("config", "model", "loss_class", "optimizer", "scaler"),
+            ),
+            Patch(program, "eval", self.evaluate, tr("evaluates in eval_dtype", "按 eval_dtype 评估"), ("model",)),
+            Patch(
+                save_load,
+                "load_model",
+                self.load_model,
+                tr("casts after loading", "加载权重之后再转换"),
+                ("config", "model", "optimizer"),
+            ),
+            Patch(save_load, "save_model", self.save_model, saves, ("model", "optimizer")),
+            Patch(program, "save_model", self.save_model, saves),
+            Patch("ppocr.utils.export_model", "export", self.export, exports, required=False),
+            Patch(program, "export", self.export, exports, required=False),
+            Patch("ppocr.data", "build_dataloader", self.build_dataloader, checks, ("config", "mode", "logger")),
+            Patch(program, "build_dataloader", self.build_dataloader, checks),
+            Patch(
+                "ppocr.data",
+                "set_signal_handlers",
+                self.set_signal_handlers,
+                tr("Ctrl-C ends cleanly", "Ctrl-C 干净退出"),
+                required=False,
+            ),
+            Patch("ppocr.utils.stats", "TrainingStats.get", self.stats, shows),
+            Patch("ppocr.utils.utility", "check_install", self.check_install, installs, required=False),
+        ]
+        patches += [Patch(m, "check_install", self.check_install, installs, required=False) for m in _COPIES]
+        retries = tr("no endless retry on bad samples", "坏样本不再无限重试")
+        patches += [Patch(m, f"{c}.__getitem__", self.guard.getitem, retries, required=False) for m, c in _DATASETS]
+        return patches
+
+
+def settings_mapping(settings: Any) -> Any:
+    """The ``amp`` value that stands for these settings in the config the host writes beside the weights."""
+    if not settings.enabled:
+        return False
+    given = settings.model_fields_set - {"enabled", "sources", "notes"}
+    return settings.model_dump(mode="json", include=given, exclude_unset=True) or True
+
+
+def _device(gpu: bool) -> str:
+    return "GPU" if gpu else "CPU"
+
+
+def _rank() -> int:
+    return int(os.environ.get("PADDLE_TRAINER_ID", "0"))
+
+
+_controller: Controller | None = None
+
+
+def detect(folder: str | os.PathLike[str]) -> Tree | None:
+    """The tree, if ``folder`` is a PaddleOCR training tree; else None."""
+    path = Path(folder)
+    return None if missing_markers(path) else Tree(path.resolve(), str(folder))
+
+
+def patch() -> Controller:
+    """Patches PaddleOCR in this process, now or when it is imported. A second call returns the same controller."""
+    global _controller
+    if _controller is None:
+        _controller = Controller()
+    _controller.patches.apply()
+    return _controller
+
+
+def unpatch() -> None:
+    """Restores the host's functions; without ``patch`` before, does nothing."""
+    global _controller
+    if _controller is not None:
+        _controller.close()
+        _controller = None
+
+
+def supported_versions() -> tuple[str, ...]:
+    """What was tested. Other versions work if their functions have the parameters that the patches need."""
+    return ("PaddleOCR 2.10 (unstructured-paddleocr 2.10.0)",)
+
+
+__all__ = ["MARKERS", "Controller", "Tree", "detect", "patch", "supported_versions", "unpatch"]

@@ -1,0 +1,342 @@
+"""One training run under a plan: the only thing the host patches talk to.
+
+A session owns the plan, the scaler and the model's preparation. Hosts call ``prepare`` (after weights are
+loaded), then run their loop inside ``training``; ``evaluation`` and ``saving`` wrap what hosts do in between.
+While ``training`` is active every call of the model runs under ``auto_cast`` and returns FP32 (so loss, metric
+and post-processing are outside the cast), ``Tensor.backward`` scales, and ``optimizer.step`` unscales, tests,
+steps or skips. Everything is as before afterwards, also after an exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from paddle_amp_plugin import autocast
+from paddle_amp_plugin.errors import AmpError
+from paddle_amp_plugin.loss_scaling import Outcome
+from paddle_amp_plugin.messages import tr
+from paddle_amp_plugin.norm_buffers import NormBuffers
+from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_step
+from paddle_amp_plugin.scaler import LossScaler
+
+if TYPE_CHECKING:
+    from paddle_amp_plugin.plan import Device, Plan
+
+EXIT_COLLAPSED = 3
+
+
+def current_device() -> Device:
+    """The device Paddle computes on now, and which half types it can compute in (never raises)."""
+    from paddle_amp_plugin.plan import Device
+
+    place = paddle.device.get_device()
+    kind = place.split(":", 1)[0]
+    if kind != "gpu":
+        return Device(kind=kind, name=kind.upper(), capability=None, float16=kind != "cpu", bfloat16=False)
+    capability = tuple(paddle.device.cuda.get_device_capability())
+    # Paddle's own thresholds: paddle/amp/auto_cast.py, _is_gpu_float16_supported and _is_gpu_bfloat16_supported.
+    rocm = paddle.is_compiled_with_rocm()
+    return Device(
+        kind="gpu",
+        name=paddle.device.cuda.get_device_name(),
+        capability=capability,
+        float16=capability[0] >= 7 or rocm,
+        bfloat16=capability[0] >= 8 or rocm,
+    )
+
+
+class Session:
+    """State of one run. Not thread-safe: a training loop has one thread.
+
+    ``logger`` receives the few lines a session writes; a host passes its own. Counters: ``steps`` (calls of
+    ``optimizer.step``), ``skips``, ``updates``.
+    """
+
+    def __init__(self, plan: Plan, *, logger: logging.Logger | None = None) -> None:
+        self.plan = plan
+        self.logger = logger or logging.getLogger("paddle_amp_plugin")
+        self.scaler: LossScaler | None = None
+        self.model: paddle.nn.Layer | None = None
+        self.loss: Any = None
+        self.optimizer: Any = None
+        self.ops: dict[str, int] | None = None
+        self.steps = self.skips = 0
+        self._mode = "train"
+        self._cast = plan
+        self._busy = False
+        self._half_installed = False
+        self._calls = 0
+        self._norms: NormBuffers | None = None
+
+    @property
+    def updates(self) -> int:
+        """Steps whose update was made."""
+        return self.steps - self.skips
+
+    # -- preparing and the training loop ---------------------------------------------------------------
+
+    def prepare(self, model: paddle.nn.Layer, optimizer: Any = None) -> None:
+        """Decorates model and optimizer once, after the weights are loaded and before ``DataParallel``."""
+        inner = _inner(model)
+        if self.model is not None:
+            if self.model is not inner:
+                raise AmpError(
+                    "AMP042",
+                    tr("this session already holds another model", "此会话已绑定另一个模型"),
+                )
+            return
+        if self.plan.software_half:
+            self._install_software_half()
+        autocast.decorate(self.plan, inner, optimizer)
+        self.model, self.optimizer = inner, optimizer
+        self.scaler = LossScaler(
+            self.plan.scaling, use_loss_scaling=self.plan.use_loss_scaling, on_outcome=self._on_outcome
+        )
+        self._norms = NormBuffers(inner)
+
+    def _install_software_half(self) -> None:
+        from paddle_amp_plugin import software_half
+
+        if not self._half_installed:
+            software_half.install()  # counted: an emulate() around us stays in force after close()
+            self._half_installed = True
+
+    def close(self) -> None:
+        """Gives the model its classes back and removes software half, if this session installed it."""
+        if self.model is not None:
+            autocast.unpin(self.model)
+        if self._half_installed:
+            from paddle_amp_plugin import software_half
+
+            software_half.uninstall()
+            self._half_installed = False
+
+    def attach(self, model: paddle.nn.Layer, loss: Any, optimizer: Any) -> contextlib.AbstractContextManager[None]:
+        """``prepare`` if that was not done, then the context of the training loop."""
+        self.prepare(model, optimizer)
+        self.loss = loss
+        return self.training(optimizer)
+
+    @contextlib.contextmanager
+    def training(self, optimizer: Any) -> Iterator[None]:
+        """While it is open, model calls, ``Tensor.backward`` and ``optimizer.step`` go through the session."""
+        assert self.model is not None, "prepare() comes first"
+        self.optimizer = optimizer
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)
+            stack.enter_context(routed_call(self.model, self.forward))
+            stack.enter_context(routed_step(optimizer, self.optimizer_step))
+            stack.enter_context(routed_backward(self.backward))
+            yield
+
+    def forward(self, call: Callable[[], Any]) -> Any:
+        """One call of the model: under ``auto_cast`` while training, outputs in FP32."""
+        if self._busy:
+            return call()
+        self._busy = True
+        try:
+            if self._mode == "float32":
+                return autocast.to_float32(call())
+            self._calls += 1
+            counting = self._calls == 2 and self._mode == "train"
+            with autocast.auto_cast(self._cast), op_counter(self._set_ops if counting else None):
+                result = call()
+            return autocast.to_float32(result)
+        finally:
+            self._busy = False
+
+    def _set_ops(self, ops: dict[str, int]) -> None:
+        self.ops = ops
+        if sum(ops.values()) and not ops["half"]:
+            self.logger.warning(
+                tr(
+                    "amp: not one op of the forward pass computes in {d}: AMP has no effect on this model",
+                    "amp:前向计算中没有任何算子以 {d} 计算:AMP 对该模型没有作用",
+                    d=self.plan.dtype,
+                )
+            )
+
+    def backward(self, loss: paddle.Tensor, call: Callable[[paddle.Tensor], Any]) -> Any:
+        """One ``loss.backward(...)``: of the scaled loss. Calls from inside a backward pass are left alone."""
+        if self._busy or self.scaler is None:
+            return call(loss)
+        self._busy = True
+        try:
+            return call(self.scaler.scale(loss))
+        finally:
+            self._busy = False
+
+    def optimizer_step(self, call: Callable[[], Any]) -> Any:
+        """One ``optimizer.step()``: unscale, test, step or skip, move the scale on. Raises on a collapse."""
+        assert self.scaler is not None
+        if self._busy:
+            return call()
+        self._busy = True
+        try:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        finally:
+            self._busy = False
+        return None
+
+    def _on_outcome(self, outcome: Outcome) -> None:
+        self.steps += 1
+        if outcome.skipped:
+            self.skips += 1
+            if self._norms is not None:
+                self._norms.repair()
+        elif self._norms is not None:
+            self._norms.remember()
+        if outcome.collapsed:
+            raise self._collapse(outcome)
+
+    def _collapse(self, outcome: Outcome) -> AmpError:
+        half = self.plan.dtype
+        message = tr(
+            "the loss scale has collapsed: step {step} was skipped, the scale is {scale:g} and cannot help any more "
+            "({skips} of {step} steps skipped)",
+            "loss scale 已崩溃:第 {step} 步被跳过,当前 scale 为 {scale:g},已无法再起作用(共 {step} 步,跳过 {skips} 步)",
+            step=self.steps,
+            skips=self.skips,
+            scale=outcome.new_scale,
+        )
+        advice = tr(
+            "the weights are those of the last good step and the last checkpoint is kept. Try, one at a time: {first}"
+            'amp.fp32_layers: ["head.*"] (the part that overflows); '
+            "a larger amp.init_loss_scaling if gradients were too small, a smaller one if the first steps overflowed; "
+            "a lower Optimizer.lr.learning_rate (train with amp: false for a moment: if that is not finite either, "
+            "it is not an AMP problem)",
+            "权重仍为最后一次有效更新的值,上一个检查点已保留。请逐项尝试:{first}"
+            'amp.fp32_layers: ["head.*"](把溢出的部分固定为 FP32);'
+            "梯度过小时增大 amp.init_loss_scaling,最初几步就溢出时减小它;"
+            "降低 Optimizer.lr.learning_rate(可先用 amp: false 训练片刻:若仍非有限值,则不是 AMP 的问题)",
+            first="amp.dtype: bfloat16; " if half == "float16" else "",
+        )
+        return AmpError("AMP045", message, hint=advice, exit_code=EXIT_COLLAPSED)
+
+    # -- what a host does in between ---------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def evaluation(self, model: paddle.nn.Layer | None = None) -> Iterator[None]:
+        """Evaluation as the plan wants it, during training or (with ``model``) by itself.
+
+        ``eval_dtype: float32``: FP32 weights, no auto_cast. Else under the plan's level and lists in that type,
+        on the half weights if they are of that type, on the FP32 masters if not.
+        """
+        dtype = str(self.plan.eval_dtype)
+        if dtype == "float32":
+            context = self.evaluation_float32() if self.model is not None else contextlib.nullcontext()
+            with context:
+                yield
+            return
+        before, self._mode, self._cast = (self._mode, self._cast), "eval", self._cast_to(dtype)
+        try:
+            with contextlib.ExitStack() as stack:
+                if self.model is None and model is not None:
+                    if self.plan.software_half:
+                        self._install_software_half()
+                        stack.callback(self.close)
+                    stack.enter_context(routed_call(_inner(model), self.forward))
+                elif self.model is not None and dtype != self.plan.dtype:
+                    stack.enter_context(autocast.float32_weights(self.model, self.optimizer))
+                yield
+        finally:
+            self._mode, self._cast = before
+
+    def _cast_to(self, dtype: str) -> Plan:
+        return self.plan if dtype == self.plan.dtype else dataclasses.replace(self.plan, dtype=dtype)
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """The host saves inside it: weights are their FP32 masters, and Ctrl-C waits until it is done.
+
+        Raises AmpError (AMP046) when a weight is not finite: such weights are never written.
+        """
+        if self.model is None:
+            yield
+            return
+        with ctrl_c_later(), autocast.float32_weights(self.model, self.optimizer):
+            self._refuse_non_finite(self.model)
+            yield
+
+    @contextlib.contextmanager
+    def exporting(self) -> Iterator[None]:
+        """The host traces or copies the model inside it: plain classes, FP32 weights, no auto_cast."""
+        if self.model is None:
+            yield
+            return
+        with plain_call(self.model), autocast.unpinned(self.model), self.evaluation_float32():
+            yield
+
+    @contextlib.contextmanager
+    def evaluation_float32(self) -> Iterator[None]:
+        """FP32 weights and no auto_cast, whatever ``eval_dtype`` says."""
+        assert self.model is not None
+        before, self._mode = self._mode, "float32"
+        try:
+            with autocast.float32_weights(self.model, self.optimizer), autocast.no_auto_cast():
+                yield
+        finally:
+            self._mode = before
+
+    def _refuse_non_finite(self, model: paddle.nn.Layer) -> None:
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            if not tensor._is_initialized() or not paddle.is_floating_point(tensor):
+                continue
+            if not bool(paddle.isfinite(tensor).all()):
+                raise AmpError(
+                    "AMP046",
+                    tr(
+                        "the weight {n} is not finite any more; nothing was saved, the last checkpoint is kept",
+                        "权重 {n} 已出现非有限值;本次未保存,上一个检查点已保留",
+                        n=name,
+                    ),
+                    hint=tr(
+                        "lower the learning rate; if amp: false ends like this too, it is not an AMP problem",
+                        "请降低学习率;若 amp: false 也如此,则不是 AMP 的问题",
+                    ),
+                    exit_code=EXIT_COLLAPSED,
+                )
+
+    # -- words -----------------------------------------------------------------------------------------------
+
+    def numbers(self) -> dict[str, float]:
+        """What a host's log line shows: the scale now (where there is one) and the skips so far."""
+        scale = {"loss_scale": self.scaler.current_scale} if self.scaler and self.scaler.use_loss_scaling else {}
+        return {**scale, "skipped_steps": float(self.skips)}
+
+    def half_share(self) -> float | None:
+        """Share of the forward pass's ops that computed in half, counted in the second step; None if unknown."""
+        if not self.ops or not sum(self.ops.values()):
+            return None
+        return self.ops["half"] / sum(self.ops.values())
+
+    def summary(self) -> str:
+        """One line for the end of a run."""
+        share, scale = self.half_share(), self.numbers().get("loss_scale")
+        return tr(
+            "amp: {steps} steps, {updates} updates, {skips} skipped{scale}{share}",
+            "amp:共 {steps} 步,更新 {updates} 次,跳过 {skips} 次{scale}{share}",
+            steps=self.steps,
+            updates=self.updates,
+            skips=self.skips,
+            scale="" if scale is None else tr(", final loss scale {s:g}", ",最终 loss scale {s:g}", s=scale),
+            share=""
+            if share is None
+            else tr(
+                ", {p:.0%} of the forward ops in {d}",
+                ",前向算子中 {p:.0%} 以 {d} 计算",
+                p=share,
+                d=self.plan.dtype,
+            ),
+        )
+
+
+def _inner(model: paddle.nn.Layer) -> paddle.nn.Layer:
+    return model._layers if isinstance(model, paddle.DataParallel) else model

@@ -1,0 +1,14 @@
+"""PaddleOCR's tools/infer_rec.py, with mixed precision from the config's `amp` key.
+
+Takes PaddleOCR's own arguments, plus `--paddleocr DIR` (where PaddleOCR is).
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from paddle_amp_plugin.cli.tools import main
+
+if __name__ == "__main__":
+    sys.exit(main("infer_rec", sys.argv[1:], __file__))
