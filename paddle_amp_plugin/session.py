@@ -22,7 +22,7 @@ from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import Outcome
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.norm_buffers import NormBuffers
-from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_step
+from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_method
 from paddle_amp_plugin.scaler import LossScaler
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Session:
         self._half_installed = False
         self._calls = 0
         self._norms: NormBuffers | None = None
+        self._last_skipped = False
+        self._updates_judged = 0
 
     @property
     def updates(self) -> int:
@@ -131,7 +133,7 @@ class Session:
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
             stack.enter_context(routed_call(self.model, self.forward))
-            stack.enter_context(routed_step(optimizer, self.optimizer_step))
+            stack.enter_context(routed_method(optimizer, "step", self.optimizer_step))
             stack.enter_context(routed_backward(self.backward))
             yield
 
@@ -185,8 +187,32 @@ class Session:
             self._busy = False
         return None
 
+    def after_update(self, call: Callable[[], Any]) -> Any:
+        """What a host does once an update was made (LR schedule, EMA): not after a step that was skipped."""
+        return None if self._last_skipped else call()
+
+    def judged(self, metric: dict[str, Any], indicator: str) -> dict[str, Any]:
+        """An evaluation's metrics as a best-model rule may see them.
+
+        If no update was made since the last evaluation the model cannot have become better, and hosts compare
+        with ``>=`` (a model that never learned, metric 0, would be the best). The value then compares as
+        never greater or equal; it prints as it is.
+        """
+        fresh, self._updates_judged = self.updates > self._updates_judged, self.updates
+        if fresh or not isinstance(metric.get(indicator), (int, float)):
+            return metric
+        self.logger.warning(
+            tr(
+                "amp: no update since the last evaluation (the last {n} steps were skipped): not a best model",
+                "amp:自上次评估以来没有任何更新(最近 {n} 步均被跳过):不作为最佳模型",
+                n=self.scaler.loss_scale.skips_in_a_row if self.scaler is not None else 0,
+            )
+        )
+        return {**metric, indicator: _NeverBest(metric[indicator])}
+
     def _on_outcome(self, outcome: Outcome) -> None:
         self.steps += 1
+        self._last_skipped = outcome.skipped
         if outcome.skipped:
             self.skips += 1
             if self._norms is not None:
@@ -336,6 +362,15 @@ class Session:
                 d=self.plan.dtype,
             ),
         )
+
+
+class _NeverBest(float):
+    """A metric that no comparison finds better than, or as good as, another."""
+
+    def __ge__(self, other: object) -> bool:
+        return False
+
+    __gt__ = __ge__
 
 
 def _inner(model: paddle.nn.Layer) -> paddle.nn.Layer:

@@ -14,6 +14,7 @@ from paddle import nn
 from paddle_amp_plugin import software_half
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import ScalingPolicy
+from paddle_amp_plugin.routing import routed_method
 from paddle_amp_plugin.session import Session
 
 
@@ -243,3 +244,32 @@ def test_a_recurrent_layer_trains_and_saves_at_o2():
 class _First(nn.Layer):
     def forward(self, outputs):
         return outputs[0]
+
+
+def test_the_schedule_stands_still_while_steps_are_skipped():
+    """R14: after ten skipped steps under a warm-up of ten the learning rate is still at its start."""
+    session, model, _ = make(FakePlan())
+    warmup = paddle.optimizer.lr.LinearWarmup(0.1, warmup_steps=10, start_lr=0.0, end_lr=0.1)
+    optimizer = paddle.optimizer.Adam(warmup, parameters=model.parameters())
+    bad = paddle.to_tensor(np.full((2, 1, 6, 6), np.inf, np.float32))
+    with session.attach(model, None, optimizer), routed_method(warmup, "step", session.after_update):
+        for step in range(13):
+            model(data(step) if step >= 10 else bad)["out"][0].square().mean().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            warmup.step()
+            if step == 9:
+                assert session.skips == 10 and warmup.last_epoch == 0 and optimizer.get_lr() == 0.0
+    assert session.updates == 3 and warmup.last_epoch == 3
+    before = warmup.last_epoch
+    warmup.step()
+    assert warmup.last_epoch == before + 1  # the schedule is its own again
+
+
+def test_a_model_without_an_update_is_never_the_best():
+    session, model, optimizer = make(FakePlan())
+    first = session.judged({"acc": 0.0, "fps": 3.0}, "acc")
+    assert not first["acc"] >= 0 and f"{first['acc']}" == "0.0" and first["fps"] == 3.0
+    run(session, model, optimizer, steps=2)
+    assert session.judged({"acc": 0.5}, "acc")["acc"] >= 0.5
+    assert not session.judged({"acc": 0.9}, "acc")["acc"] >= 0.5

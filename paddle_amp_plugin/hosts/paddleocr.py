@@ -14,6 +14,7 @@ import copy
 import importlib.util
 import logging
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from paddle_amp_plugin.hosts.paddleocr_data import RetryGuard, check_dataset
 from paddle_amp_plugin.hosts.paddleocr_tree import MARKERS, Tree, missing_markers
 from paddle_amp_plugin.hosts.patching import Patch, PatchSet, bound
 from paddle_amp_plugin.messages import tr
+from paddle_amp_plugin.routing import routed_method
 
 _COPIES = (  # of check_install
     "ppocr.data.imaug.ct_process",
@@ -57,6 +59,7 @@ class Controller:
         self._document: dict[str, Any] | None = None
         self._source = ""
         self._unsaid: list[str] = []
+        self._indicator = ""
 
     def close(self) -> None:
         """Takes every patch out and gives model and Paddle back as they were."""
@@ -179,8 +182,11 @@ class Controller:
         arguments = bound(wrapped, args, kwargs)
         arguments["scaler"] = None
         session = self.session
+        self._indicator = getattr(arguments["eval_class"], "main_indicator", "") if "eval_class" in arguments else ""
+        schedule = arguments.get("lr_scheduler")
+        held = routed_method(schedule, "step", session.after_update) if hasattr(schedule, "step") else nullcontext()
         try:
-            with session.attach(arguments["model"], arguments["loss_class"], arguments["optimizer"]):
+            with held, session.attach(arguments["model"], arguments["loss_class"], arguments["optimizer"]):
                 return wrapped(**arguments)
         finally:
             if session.steps:
@@ -200,7 +206,8 @@ class Controller:
         if "scaler" in arguments:
             arguments["scaler"] = None
         with self.session.evaluation(arguments["model"]):
-            return wrapped(**arguments)
+            metric = wrapped(**arguments)
+        return self.session.judged(metric, self._indicator) if self.trained and self._indicator else metric
 
     def save_model(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if self.session is None:

@@ -30,6 +30,7 @@ _CPU = paddle.CPUPlace()
 #: Below this many values Paddle's cast costs less than the way through an autograd layer (measured).
 _SMALL = 8192
 _empty = _C_ops.empty
+_SINGLE, _BITS = np.dtype(np.float32), np.dtype(np.int16)  # OpenCV takes float16 as the bits of int16
 
 
 def to_bfloat16_bits(values: np.ndarray) -> np.ndarray:
@@ -80,17 +81,17 @@ def _size(x: Any) -> int:
     return math.prod(x.shape)  # Tensor.size goes through NumPy and costs twenty times as much
 
 
-def _memory(x: Any, c_type: Any) -> np.ndarray:
-    """The memory of a contiguous CPU tensor as a flat array of a ctypes type; valid while ``x`` lives."""
-    pointer = ctypes.cast(x.data_ptr(), ctypes.POINTER(c_type))
-    return np.ctypeslib.as_array(pointer, (_size(x),))
+def _memory(x: Any, dtype: Any) -> np.ndarray:
+    """The memory of a contiguous CPU tensor as a flat array; valid while ``x`` lives."""
+    memory = (ctypes.c_byte * (_size(x) * dtype.itemsize)).from_address(x.data_ptr())
+    return np.frombuffer(memory, dtype)
 
 
 def _by_opencv(x: Any, dtype: Any) -> Any:
     x = x.contiguous()
     out = _empty(x.shape, dtype, _CPU)
-    widths = (ctypes.c_float, ctypes.c_int16) if dtype is FLOAT16 else (ctypes.c_int16, ctypes.c_float)
-    _OPENCV(_memory(x, widths[0]), _memory(out, widths[1]))
+    source, target = (_SINGLE, _BITS) if dtype is FLOAT16 else (_BITS, _SINGLE)
+    _OPENCV(_memory(x, source), _memory(out, target))
     return out
 
 
