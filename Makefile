@@ -61,13 +61,13 @@ venv: $(VENV)/.done
 $(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
 	@test -n "$(PYTHON)" || { echo "Python 3.10, 3.11 or 3.12 is needed / 需要 Python 3.10、3.11 或 3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,monitor,test]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
 	touch $@
 
 .venv-paddle26/.done: pyproject.toml requirements/paddle26.txt Makefile
 	test -x .venv-paddle26/bin/python || $(PYTHON) -m venv .venv-paddle26
-	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,test]'
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,monitor,test]'
 	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
 	touch $@
 

@@ -6,26 +6,35 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from types import FunctionType, MethodType
 from typing import Any
 
 import paddle
 
+_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+
 
 @contextlib.contextmanager
-def routed_call(model: paddle.nn.Layer, route: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
-    """Calls of this one model (``model(...)``) go through ``route``. A subclass, as for pins: see autocast."""
-    base = type(model)
+def routed_call(owner: Any, route: Callable[[Callable[[], Any], tuple[Any, ...]], Any]) -> Iterator[None]:
+    """Calls of this one object (``model(...)``) go through ``route(call, args)``, by a subclass as for pins.
 
-    def call(self: paddle.nn.Layer, *args: Any, **kwargs: Any) -> Any:
-        return route(lambda: base.__call__(self, *args, **kwargs))
+    Does nothing for an object whose class cannot be replaced (None, a plain function).
+    """
+    base = type(owner)
+    if not hasattr(owner, "__dict__") or not base.__flags__ & _HEAP_TYPE or base in (FunctionType, MethodType):
+        yield
+        return
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return route(lambda: base.__call__(self, *args, **kwargs), args)
 
     routed = type(base.__name__, (base,), {"__call__": call, "_amp_base": base, "__module__": base.__module__})
     routed.__qualname__ = base.__qualname__
-    model.__class__ = routed
+    owner.__class__ = routed
     try:
         yield
     finally:
-        model.__class__ = base
+        owner.__class__ = base
 
 
 @contextlib.contextmanager
@@ -108,4 +117,4 @@ def op_counter(report: Callable[[dict[str, int]], None] | None) -> Iterator[None
         report({"half": sum(r[0] + r[1] for r in numbers), "float32": sum(r[2] for r in numbers)})
     finally:
         paddle.set_flags({"FLAGS_low_precision_op_list": 0})
-        core.clear_low_precision_op_list()
+        core.get_low_precision_op_list()  # reading ends the counting of software half, also after an exception

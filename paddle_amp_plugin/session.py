@@ -23,12 +23,13 @@ from paddle_amp_plugin.loss_scaling import Outcome
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.norm_buffers import NormBuffers
 from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_method
+from paddle_amp_plugin.run_errors import collapsed, refuse_non_finite
 from paddle_amp_plugin.scaler import LossScaler
+from paddle_amp_plugin.step_observer import StepObserver
 
 if TYPE_CHECKING:
+    from paddle_amp_plugin.monitor import Monitor
     from paddle_amp_plugin.plan import Device, Plan
-
-EXIT_COLLAPSED = 3
 
 
 def current_device() -> Device:
@@ -74,6 +75,7 @@ class Session:
         self._calls = 0
         self._norms: NormBuffers | None = None
         self._last_skipped = False
+        self._observer: StepObserver | None = None
         self._updates_judged = 0
 
     @property
@@ -111,6 +113,9 @@ class Session:
 
     def close(self) -> None:
         """Gives the model its classes back and removes software half, if this session installed it."""
+        if self._observer is not None:
+            self._observer.monitor.close()
+            self._observer = None
         if self.model is not None:
             autocast.unpin(self.model)
         if self._half_installed:
@@ -132,10 +137,26 @@ class Session:
         self.optimizer = optimizer
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
-            stack.enter_context(routed_call(self.model, self.forward))
+            stack.enter_context(routed_call(self.model, self._model_called))
+            stack.enter_context(routed_call(self.loss, self._loss_called))
             stack.enter_context(routed_method(optimizer, "step", self.optimizer_step))
             stack.enter_context(routed_backward(self.backward))
             yield
+
+    def watch(self, monitor: Monitor) -> None:
+        """Every step from here on is an event of this monitor; it is closed with the session."""
+        self._observer = StepObserver(monitor)
+
+    def _model_called(self, call: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+        if self._observer is not None and self._mode == "train" and not self._busy:
+            self._observer.called(args)
+        return self.forward(call)
+
+    def _loss_called(self, call: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+        result = call()
+        if self._observer is not None and self._mode == "train":
+            self._observer.lost(result)
+        return result
 
     def forward(self, call: Callable[[], Any]) -> Any:
         """One call of the model: under ``auto_cast`` while training, outputs in FP32."""
@@ -168,6 +189,8 @@ class Session:
         """One ``loss.backward(...)``: of the scaled loss. Calls from inside a backward pass are left alone."""
         if self._busy or self.scaler is None:
             return call(loss)
+        if self._observer is not None:
+            self._observer.backward(loss)
         self._busy = True
         try:
             return call(self.scaler.scale(loss))
@@ -181,6 +204,9 @@ class Session:
             return call()
         self._busy = True
         try:
+            if self._observer is not None:
+                self.scaler.unscale_(self.optimizer)
+                self._observer.unscaled(self.optimizer, self.steps + 1)
             self.scaler.step(self.optimizer)
             self.scaler.update()
         finally:
@@ -219,32 +245,10 @@ class Session:
                 self._norms.repair()
         elif self._norms is not None:
             self._norms.remember()
+        if self._observer is not None:
+            self._observer.finished(outcome, step=self.steps, updates=self.updates, half_share=self.half_share())
         if outcome.collapsed:
-            raise self._collapse(outcome)
-
-    def _collapse(self, outcome: Outcome) -> AmpError:
-        half = self.plan.dtype
-        message = tr(
-            "the loss scale has collapsed: step {step} was skipped, the scale is {scale:g} and cannot help any more "
-            "({skips} of {step} steps skipped)",
-            "loss scale 已崩溃:第 {step} 步被跳过,当前 scale 为 {scale:g},已无法再起作用(共 {step} 步,跳过 {skips} 步)",
-            step=self.steps,
-            skips=self.skips,
-            scale=outcome.new_scale,
-        )
-        advice = tr(
-            "the weights are those of the last good step and the last checkpoint is kept. Try, one at a time: {first}"
-            'amp.fp32_layers: ["head.*"] (the part that overflows); '
-            "a larger amp.init_loss_scaling if gradients were too small, a smaller one if the first steps overflowed; "
-            "a lower Optimizer.lr.learning_rate (train with amp: false for a moment: if that is not finite either, "
-            "it is not an AMP problem)",
-            "权重仍为最后一次有效更新的值,上一个检查点已保留。请逐项尝试:{first}"
-            'amp.fp32_layers: ["head.*"](把溢出的部分固定为 FP32);'
-            "梯度过小时增大 amp.init_loss_scaling,最初几步就溢出时减小它;"
-            "降低 Optimizer.lr.learning_rate(可先用 amp: false 训练片刻:若仍非有限值,则不是 AMP 的问题)",
-            first="amp.dtype: bfloat16; " if half == "float16" else "",
-        )
-        return AmpError("AMP045", message, hint=advice, exit_code=EXIT_COLLAPSED)
+            raise collapsed(self.plan.dtype, outcome, steps=self.steps, skips=self.skips)
 
     # -- what a host does in between ---------------------------------------------------------------------
 
@@ -268,7 +272,7 @@ class Session:
                     if self.plan.software_half:
                         self._install_software_half()
                         stack.callback(self.close)
-                    stack.enter_context(routed_call(_inner(model), self.forward))
+                    stack.enter_context(routed_call(_inner(model), self._model_called))
                 elif self.model is not None and dtype != self.plan.dtype:
                     stack.enter_context(autocast.float32_weights(self.model, self.optimizer))
                 yield
@@ -288,7 +292,7 @@ class Session:
             yield
             return
         with ctrl_c_later(), autocast.float32_weights(self.model, self.optimizer):
-            self._refuse_non_finite(self.model)
+            refuse_non_finite(self.model)
             yield
 
     @contextlib.contextmanager
@@ -310,25 +314,6 @@ class Session:
                 yield
         finally:
             self._mode = before
-
-    def _refuse_non_finite(self, model: paddle.nn.Layer) -> None:
-        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-            if not tensor._is_initialized() or not paddle.is_floating_point(tensor):
-                continue
-            if not bool(paddle.isfinite(tensor).all()):
-                raise AmpError(
-                    "AMP046",
-                    tr(
-                        "the weight {n} is not finite any more; nothing was saved, the last checkpoint is kept",
-                        "权重 {n} 已出现非有限值;本次未保存,上一个检查点已保留",
-                        n=name,
-                    ),
-                    hint=tr(
-                        "lower the learning rate; if amp: false ends like this too, it is not an AMP problem",
-                        "请降低学习率;若 amp: false 也如此,则不是 AMP 的问题",
-                    ),
-                    exit_code=EXIT_COLLAPSED,
-                )
 
     # -- words -----------------------------------------------------------------------------------------------
 

@@ -273,3 +273,16 @@ def test_a_model_without_an_update_is_never_the_best():
     run(session, model, optimizer, steps=2)
     assert session.judged({"acc": 0.5}, "acc")["acc"] >= 0.5
     assert not session.judged({"acc": 0.9}, "acc")["acc"] >= 0.5
+
+
+def test_counting_the_ops_ends_with_the_count():
+    """Software half notes and hooks every op while it counts: that must not go on for the rest of a run."""
+    session, model, optimizer = make(FakePlan())
+    listening = []
+    with session.attach(model, None, optimizer):
+        for step in range(4):
+            model(data(step))["out"][0].square().mean().backward()
+            optimizer.step()
+            optimizer.clear_grad()
+            listening.append(software_half.records.ACTIVE)
+    assert session.half_share() and listening == [False] * 4

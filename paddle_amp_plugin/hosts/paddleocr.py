@@ -26,7 +26,7 @@ from paddle_amp_plugin.hosts.paddleocr_data import RetryGuard, check_dataset
 from paddle_amp_plugin.hosts.paddleocr_tree import MARKERS, Tree, missing_markers
 from paddle_amp_plugin.hosts.patching import Patch, PatchSet, bound
 from paddle_amp_plugin.messages import tr
-from paddle_amp_plugin.routing import routed_method
+from paddle_amp_plugin.monitor import Monitor
 
 _COPIES = (  # of check_install
     "ppocr.data.imaug.ct_process",
@@ -159,8 +159,20 @@ class Controller:
             plans.write_plan(plan, Path(config["Global"]["save_model_dir"]) / "amp" / "plan.yml")
         if plan.enabled:
             self.session = Session(plan, logger=logger)
+            if self.training:
+                self.session.watch(self._monitor(plan, Path(config["Global"]["save_model_dir"]) / "amp"))
         elif self.training:
             logger.info(tr("amp: off for this run", "amp:本次运行已关闭"))
+
+    def _monitor(self, plan: Any, folder: Path) -> Monitor:
+        return Monitor(
+            folder,
+            visualdl=plan.monitor.visualdl,
+            every_n_steps=plan.monitor.every_n_steps,
+            rank=_rank(),
+            say=self.say,
+            policy=plan.scaling if plan.use_loss_scaling else None,
+        )
 
     # -- training --------------------------------------------------------------------------------------------
 
@@ -179,6 +191,8 @@ class Controller:
         self.trained = True
         if self.session is None:
             return wrapped(*args, **kwargs)
+        from paddle_amp_plugin.routing import routed_method  # imports Paddle, which is there by now
+
         arguments = bound(wrapped, args, kwargs)
         arguments["scaler"] = None
         session = self.session

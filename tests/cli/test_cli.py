@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -19,20 +18,15 @@ def paddle_amp(*arguments: str, cwd):
     return tiny.call(["-m", "paddle_amp_plugin", *arguments], cwd)
 
 
-def test_help_is_fast_and_imports_no_paddle(tmp_path):
+def test_help_imports_nothing_heavy(tmp_path):
     code = (
         "import sys\nsys.argv = ['paddle-amp', '--help']\n"
         "from paddle_amp_plugin.cli.main import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\n"
         "print([m for m in ('paddle', 'numpy', 'pydantic', 'cv2') if m in sys.modules])"
     )
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        result = tiny.call(["-c", code], tmp_path)
-        times.append(time.perf_counter() - start)
+    result = tiny.call(["-c", code], tmp_path)
     assert result.stdout.strip().endswith("[]") and "run" in result.stdout, result.stdout
-    assert min(times) < 0.5, times
 
 
 def test_version_without_importing_paddle(tmp_path):

@@ -1,0 +1,250 @@
+"""The quick start's data set: rendered Chinese text lines in PaddleOCR's recognition format.
+
+Layout of the folder made (paths in the label files are relative to it)::
+
+    train.txt, val.txt     images/train/00000.jpg<TAB>text, UTF-8, one line an image
+    dict.txt               one character a line, as ``Global.character_dict_path`` wants it
+    images/{train,val}/    JPEG, RGB, about 35 to 70 pixels high
+    samples.png            64 of the training lines side by side, for a human eye
+    NOTICE.txt             where words and fonts come from, and their licences
+    manifest.json          the settings and their digest; written last, so its presence means "whole"
+
+The bytes of labels and images depend on the settings alone (and on Pillow's and NumPy's versions, which the
+manifest records). The set is made in a temporary folder beside the target and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from paddle_amp_plugin.data.lines import FACES, check_fonts, contact_sheet, encode_jpeg, render_line
+from paddle_amp_plugin.data.words import SYMBOLS, Split, TextMaker, Vocabulary
+from paddle_amp_plugin.errors import AmpError
+from paddle_amp_plugin.messages import tr
+
+MANIFEST = "manifest.json"
+#: Raised whenever the same settings would give other bytes, so that old sets are made again.
+FORMAT = 1
+
+NOTICE = """\
+Text lines rendered by paddle-amp-plugin (paddle_amp_plugin.data.ocr_lines); no photograph is among them.
+
+Words   jieba's dictionary, https://github.com/fxsjy/jieba, MIT licence.
+Fonts   Noto Sans SC, Noto Serif SC, https://github.com/notofonts/noto-cjk, SIL Open Font License 1.1
+        (package pylopdf-fonts-zh-cn);
+        WenQuanYi Micro Hei and Micro Hei Mono, http://wenq.org, Apache License 2.0
+        (package paperang-p2-fonts-cjk).
+The fonts themselves are not in this folder; the SIL OFL puts no condition on images drawn with a font.
+"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the bytes of the data set."""
+
+    lines: int = 12000
+    val_lines: int = 500
+    seed: int = 2024
+    han: int = 40
+    #: Widest line, in em (one Chinese character is 1 em).
+    max_width: float = 5.0
+
+    def digest(self) -> str:
+        """SHA-256 of the settings and of everything fixed in the code that decides the bytes."""
+        fixed = {"format": FORMAT, "symbols": SYMBOLS, "faces": [asdict(face) for face in FACES]}
+        text = json.dumps({**asdict(self), **fixed}, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def check(self) -> None:
+        """Raise AMP075 for settings that cannot be made."""
+        bounds = {"lines": (1, 1_000_000), "val_lines": (1, 100_000), "han": (8, 3000), "max_width": (2.0, 40.0)}
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise AmpError(
+                    "AMP075",
+                    tr(
+                        "{n} is {v}; allowed: {a} to {b}",
+                        "{n} 的值是 {v};允许的范围:{a} 到 {b}",
+                        n=name,
+                        v=value,
+                        a=low,
+                        b=high,
+                    ),
+                )
+
+
+def is_whole(out: Path, settings: Settings) -> bool:
+    """Is a finished data set of exactly these settings at ``out``?"""
+    return _manifest_of(out).get("digest") == settings.digest()
+
+
+def make_ocr_lines(
+    out: Path,
+    lines: int = Settings.lines,
+    seed: int = Settings.seed,
+    *,
+    val_lines: int = Settings.val_lines,
+    han: int = Settings.han,
+    max_width: float = Settings.max_width,
+    console: Console | None = None,
+) -> bool:
+    """Make the data set at ``out`` unless a whole one with the same settings is there.
+
+    Returns whether it was made. Errors are ``AmpError``: AMP070-073 words and fonts, AMP074 the target is
+    somebody else's folder, AMP075 settings, AMP076 the disk (permission, space).
+    """
+    settings = Settings(lines, val_lines, seed, han, max_width)
+    settings.check()
+    out = Path(out).absolute()
+    console = console or Console(stderr=True)
+    if is_whole(out, settings):
+        console.print(tr("data: {p} is up to date", "数据:{p} 已是最新", p=out), soft_wrap=True)
+        return False
+    refuse_foreign(out)
+    check_fonts()
+    vocabulary = Vocabulary.quick_start(han)
+    with whole_or_nothing(out) as folder:
+        _write_all(folder, settings, vocabulary, console)
+    console.print(
+        tr(
+            "data: {n} training lines, {v} held-out lines, {c} characters in {p}",
+            "数据:{p} 中有训练行 {n} 条、留出行 {v} 条、字符 {c} 个",
+            n=lines,
+            v=val_lines,
+            c=len(vocabulary.characters),
+            p=out,
+        ),
+        soft_wrap=True,
+    )
+    return True
+
+
+def _manifest_of(out: Path) -> dict[str, object]:
+    try:
+        found = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def refuse_foreign(out: Path) -> None:
+    """A folder that this module did not make is never replaced."""
+    try:
+        foreign = out.exists() and not (out.is_dir() and ("digest" in _manifest_of(out) or not any(out.iterdir())))
+    except OSError as error:
+        raise _disk_error(out, error) from error
+    if foreign:
+        raise AmpError(
+            "AMP074",
+            tr("{p} exists and was not made by this command", "{p} 已存在,且不是由本命令生成", p=out),
+            hint=tr("choose another folder, or move it away", "请换一个目录,或先把它移走"),
+        )
+
+
+def _disk_error(out: Path, error: OSError) -> AmpError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    hint = ""
+    if full:
+        hint = tr("free about 60 MB, or choose another folder with --out", "请腾出约 60 MB,或用 --out 换一个目录")
+    elif denied:
+        hint = tr("choose a folder you may write to, with --out", "请用 --out 指定一个有写权限的目录")
+    reason = error.strerror or str(error)
+    return AmpError("AMP076", tr("cannot write {p}: {e}", "无法写入 {p}:{e}", p=out, e=reason), hint=hint)
+
+
+@contextmanager
+def whole_or_nothing(out: Path) -> Iterator[Path]:
+    """A temporary folder beside ``out`` that takes its place when the block ends, and vanishes when it fails."""
+    folder: Path | None = None
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
+        folder.chmod(0o755)
+        yield folder
+        _swap(folder, out)
+    except OSError as error:
+        raise _disk_error(out, error) from error
+    finally:
+        # Also on Ctrl-C (KeyboardInterrupt is no OSError); after the rename there is nothing left to remove.
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _swap(folder: Path, out: Path) -> None:
+    """Put ``folder`` in the place of ``out``; the old set is kept until the new one stands."""
+    if not out.exists():
+        folder.rename(out)
+        return
+    old = folder.with_suffix(".old")
+    out.rename(old)
+    try:
+        folder.rename(out)
+    except BaseException:
+        old.rename(out)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _write_all(folder: Path, settings: Settings, vocabulary: Vocabulary, console: Console) -> None:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
+        task = progress.add_task(
+            tr("rendering text lines", "正在渲染文本行"), total=settings.lines + settings.val_lines
+        )
+        plan: tuple[tuple[Split, int], ...] = (("train", settings.lines), ("val", settings.val_lines))
+        for split, count in plan:
+            for _ in _write_split(folder, split, count, settings, vocabulary):
+                progress.advance(task)
+    (folder / "dict.txt").write_text("".join(f"{c}\n" for c in vocabulary.characters), encoding="utf-8")
+    shown = [Image.open(path) for path in sorted((folder / "images" / "train").iterdir())[:64]]
+    contact_sheet(shown).save(folder / "samples.png")
+    (folder / "NOTICE.txt").write_text(NOTICE, encoding="utf-8")
+    manifest = {"digest": settings.digest(), "settings": asdict(settings), "versions": _versions()}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_split(folder: Path, split: Split, count: int, settings: Settings, vocabulary: Vocabulary) -> Iterator[None]:
+    """Render one split's images and its label file; yields after every image."""
+    images = folder / "images" / split
+    images.mkdir(parents=True)
+    # Independent streams: the texts, and one for each image, so that no change to one moves another.
+    stream = {"train": 0, "val": 1}[split]
+    maker = TextMaker(vocabulary, np.random.default_rng([settings.seed, stream]), settings.max_width)
+    texts = maker.of_split(split, settings.seed)
+    labels: list[str] = []
+    for index in range(count):
+        text = next(texts)
+        rng = np.random.default_rng([settings.seed, stream, index])
+        name = f"{index:05d}.jpg"
+        (images / name).write_bytes(encode_jpeg(render_line(text, rng), rng))
+        labels.append(f"images/{split}/{name}\t{text}\n")
+        yield
+    (folder / f"{split}.txt").write_text("".join(labels), encoding="utf-8")
+
+
+def _versions() -> dict[str, str]:
+    """Versions of the packages that the bytes depend on."""
+    names = ("pillow", "numpy", "jieba", *sorted({face.package.replace("_", "-") for face in FACES}))
+    found: dict[str, str] = {}
+    for name in names:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found

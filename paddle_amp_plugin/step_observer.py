@@ -1,0 +1,90 @@
+"""Gathers what one training step did into a ``StepEvent`` for the monitor: loss, gradients, scale, time.
+
+The gradient norm and the share of zero gradients are taken where they mean something: after the gradients were
+unscaled and before the optimizer clips them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import paddle
+
+from paddle_amp_plugin.monitor import StepEvent, global_grad_norm, zero_share
+from paddle_amp_plugin.scaler import optimizer_parameters
+
+if TYPE_CHECKING:
+    from paddle_amp_plugin.loss_scaling import Outcome
+    from paddle_amp_plugin.monitor import Monitor, Verdict
+
+
+class StepObserver:
+    """One step's numbers, collected along its way; ``finished`` hands them to the monitor."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self._loss: paddle.Tensor | None = None
+        self._terms: dict[str, Any] = {}
+        self._samples: int | None = None
+        self._norm: float | None = None
+        self._zeros: float | None = None
+        self._lr: float | None = None
+        self._begin = time.perf_counter()
+
+    def called(self, args: tuple[Any, ...]) -> None:
+        """The model was called: how many samples are in its batch."""
+        tensor = _first_tensor(args)
+        self._samples = int(tensor.shape[0]) if tensor is not None and tensor.shape else None
+
+    def lost(self, result: Any) -> None:
+        """The host's loss was computed: a dict of terms, or one tensor."""
+        self._terms = result if isinstance(result, dict) else {}
+
+    def backward(self, loss: paddle.Tensor) -> None:
+        """``backward`` is about to run from this (unscaled) loss."""
+        self._loss = loss
+
+    def unscaled(self, optimizer: Any, step: int) -> None:
+        """The gradients are unscaled and not clipped yet. ``step`` counts from 1."""
+        parameters = optimizer_parameters(optimizer)
+        self._norm = global_grad_norm(parameters)
+        self._zeros = zero_share(parameters) if self.monitor.wants_zero_share(step) else None
+        self._lr = float(optimizer.get_lr())
+
+    def finished(self, outcome: Outcome, *, step: int, updates: int, half_share: float | None) -> Verdict | None:
+        """The step is over; the monitor's verdict if one was due."""
+        now = time.perf_counter()
+        event = StepEvent(
+            step=step,
+            loss=_number(self._loss),
+            losses={name: _number(value) for name, value in self._terms.items() if _is_number(value)},
+            loss_scale=outcome.old_scale,
+            skipped=outcome.skipped,
+            grad_norm=self._norm,
+            lr=self._lr,
+            seconds=now - self._begin,
+            samples=self._samples,
+            half_share=half_share,
+            zero_grad_share=self._zeros,
+            updates=updates,
+        )
+        self._begin, self._loss, self._terms = now, None, {}
+        return self.monitor.step(event)
+
+
+def _first_tensor(values: Any) -> paddle.Tensor | None:
+    for value in values:
+        if isinstance(value, paddle.Tensor):
+            return value
+        if isinstance(value, (list, tuple)) and (found := _first_tensor(value)) is not None:
+            return found
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) or (isinstance(value, paddle.Tensor) and value.size == 1)
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
