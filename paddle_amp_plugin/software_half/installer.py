@@ -16,6 +16,7 @@ from paddle.base import core, framework
 
 from paddle_amp_plugin.software_half import records
 from paddle_amp_plugin.software_half.dtypes import FLOAT32, canonical, dtype_of, is_half
+from paddle_amp_plugin.software_half.nan_rows import nan_aware_cross_entropy, nan_aware_softmax
 from paddle_amp_plugin.software_half.ops import wrap_inplace, wrap_linear, wrap_op
 from paddle_amp_plugin.software_half.optimizers import OPTIMIZER_OPS, wrap_check_finite, wrap_optimizer
 from paddle_amp_plugin.software_half.rounding import NATIVE, convert
@@ -78,6 +79,15 @@ def _legacy_wrappers(assign: Any) -> dict[int, tuple[Any, Callable[..., Any]]]:
     return found
 
 
+#: CPU kernels that hide what a GPU shows, and what is put around them.
+_CORRECTED = {"softmax": nan_aware_softmax, "cross_entropy_with_softmax": nan_aware_cross_entropy}
+
+
+def _corrected(name: str) -> Callable[..., Any] | None:
+    function = getattr(_C_ops, name, None)
+    return _CORRECTED[name](function) if name in _CORRECTED else function
+
+
 def _wrapper_for(name: str, function: Any, assign: Any) -> Callable[..., Any] | None:
     if name in OPTIMIZER_OPS:
         return wrap_optimizer(name, function, assign)
@@ -85,11 +95,11 @@ def _wrapper_for(name: str, function: Any, assign: Any) -> Callable[..., Any] | 
         return wrap_check_finite(function, assign, legacy=False)
     if name.endswith("_grad") or name.endswith("_grad_"):
         return None
-    twin = getattr(_C_ops, name[:-1], None) if name.endswith("_") else None
+    twin = _corrected(name[:-1]) if name.endswith("_") else None
     if twin is not None:
         # A moving in-place op (reshape_, squeeze_) keeps its storage; its half kernels do just that.
         return None if moves_in_half(name[:-1]) else wrap_inplace(amp_name(name[:-1]), function, twin, assign)
-    return wrap_op(amp_name(name), function, moves_in_half(name))
+    return wrap_op(amp_name(name), _corrected(name), moves_in_half(name))
 
 
 def _linear_is_one_op() -> bool:

@@ -27,6 +27,26 @@ def test_constants_of_float16():
     assert F.sigmoid(half(8.5)).item() == 1.0 and F.sigmoid(half(8.0)).item() < 1.0
 
 
+@pytest.mark.parametrize("length", [4, 7, 8, 9, 16, 32, 64])
+@pytest.mark.parametrize("bad", ["masked", "inf", "nan"])
+def test_a_row_without_a_finite_maximum_is_nan(length, bad):
+    """At multiples of 8 Paddle's CPU kernel gives uniform probabilities instead; a GPU does not."""
+    rows = np.random.default_rng(0).standard_normal((2, length)).astype(np.float32)
+    if bad == "masked":
+        rows[0] = -np.inf
+    else:
+        rows[0, 1] = np.inf if bad == "inf" else np.nan
+    x = paddle.to_tensor(rows)
+    x.stop_gradient = False
+    out = F.softmax(x)
+    assert np.isnan(out[0].numpy()).all() and np.isfinite(out[1].numpy()).all()
+    loss = F.cross_entropy(x, paddle.to_tensor([0, 0]), reduction="none")
+    assert np.isnan(loss.numpy().reshape(-1)[0]) and np.isfinite(loss.numpy().reshape(-1)[1])
+    assert np.isnan(F.log_softmax(x)[0].numpy()).any()
+    loss.sum().backward()
+    assert np.isnan(x.grad[0].numpy()).any() and np.isfinite(x.grad[1].numpy()).all()
+
+
 def test_a_long_dot_product_overflows_and_bfloat16_does_not():
     """R2: 4096 products of 4 x 4.1 are 67,174, past 65,504."""
     a, b = paddle.full([1, 4096], 4.0), paddle.full([4096, 1], 4.1)
