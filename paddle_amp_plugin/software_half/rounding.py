@@ -4,8 +4,8 @@ Three ways to the same bits, chosen by what the installation offers, found out b
 
 * Paddle's own CPU cast, where it rounds to nearest even (3.3.1 does; 2.6.2 truncates and takes 65519 to inf);
 * for large float16 tensors OpenCV's vectorised conversion, where cv2 is installed (it is wherever PaddleOCR
-  is): Paddle converts one value at a time, about ten times slower;
-* NumPy, whose conversion is the definition here (IEEE 754 roundTiesToEven).
+  is): Paddle converts one value at a time, about ten times slower; for large bfloat16 tensors arithmetic on the bits;
+* NumPy, whose float16 conversion is the definition here (IEEE 754 roundTiesToEven).
 
 The last two are autograd layers, since the backward of an up-cast is a down-cast and must round as well.
 """
@@ -23,21 +23,36 @@ from paddle import _C_ops
 from paddle.autograd import PyLayer
 from paddle.base import core
 
-from paddle_amp_plugin.software_half.dtypes import FLOAT16, FLOAT32, dtype_of, is_half
+from paddle_amp_plugin.software_half.dtypes import BFLOAT16, FLOAT16, FLOAT32, dtype_of, is_half
 
 _cast = _C_ops.cast  # bound before install() puts a wrapper in its place
 _CPU = paddle.CPUPlace()
 #: Below this many values Paddle's cast costs less than the way through an autograd layer (measured).
 _SMALL = 8192
+#: Values rounded to bfloat16 at a time: 32768 floats and their scratch space fit a core's second-level cache.
+_BLOCK = 32768
 _empty = _C_ops.empty
 _SINGLE, _BITS = np.dtype(np.float32), np.dtype(np.int16)  # OpenCV takes float16 as the bits of int16
 
 
-def to_bfloat16_bits(values: np.ndarray) -> np.ndarray:
-    """The bfloat16 bit patterns (uint16) nearest to float32 ``values``, ties to even, NaN kept quiet."""
-    bits = np.asarray(values, dtype=np.float32, order="C").view(np.uint32)  # ascontiguousarray loses 0-D
-    rounded = ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype(np.uint16)
-    return np.where(np.isnan(values), ((bits >> np.uint32(16)) | np.uint32(0x40)).astype(np.uint16), rounded)
+def to_bfloat16_bits(values: np.ndarray, into: np.ndarray) -> None:
+    """Write the bfloat16 bit patterns (uint16) nearest to flat float32 ``values``, ties to even, NaN kept quiet.
+
+    In blocks that stay in the cache: four passes over memory would cost more than the arithmetic.
+    """
+    bits = values.view(np.uint32)
+    scratch = np.empty(min(_BLOCK, bits.size), np.uint32)
+    for start in range(0, bits.size, _BLOCK):
+        block = bits[start : start + _BLOCK]
+        work = scratch[: block.size]
+        np.right_shift(block, 16, out=work)
+        np.bitwise_and(work, 1, out=work)
+        np.add(work, 0x7FFF, out=work)
+        np.add(work, block, out=work)
+        np.right_shift(work, 16, out=into[start : start + _BLOCK], casting="unsafe")
+    nan = np.isnan(values)
+    if nan.any():
+        into[nan] = (bits[nan] >> 16).astype(np.uint16) | 0x40
 
 
 def _numpy_to_float16(values: np.ndarray) -> np.ndarray:
@@ -95,21 +110,38 @@ def _by_opencv(x: Any, dtype: Any) -> Any:
     return out
 
 
+def _bfloat16_down(x: Any) -> Any:
+    x = x.contiguous()
+    out = _empty(x.shape, BFLOAT16, _CPU)
+    to_bfloat16_bits(_memory(x, _SINGLE), _memory(out, _BITS).view(np.uint16))
+    return out
+
+
+def _bfloat16_up(x: Any) -> Any:
+    x = x.contiguous()
+    out = _empty(x.shape, FLOAT32, _CPU)
+    words = _memory(out, _SINGLE).view(np.uint32)
+    np.left_shift(_memory(x, _BITS).view(np.uint16), 16, out=words, dtype=np.uint32, casting="unsafe")
+    return out
+
+
 def _raw_down(x: Any, dtype: Any) -> Any:
-    if _OPENCV is not None and dtype is FLOAT16 and _size(x):
-        return _by_opencv(x, FLOAT16)
-    if NATIVE:
+    if not _size(x):
         return _cast(x, dtype)
-    values = x.numpy()
-    half = _numpy_to_float16(values) if dtype is FLOAT16 else to_bfloat16_bits(values)
-    # Paddle reads uint16 arrays as bfloat16.
-    return core.eager.Tensor(value=half, place=_CPU)
+    if dtype is BFLOAT16:
+        return _bfloat16_down(x)
+    if _OPENCV is not None:
+        return _by_opencv(x, FLOAT16)
+    return _cast(x, dtype) if NATIVE else core.eager.Tensor(value=_numpy_to_float16(x.numpy()), place=_CPU)
 
 
 def _raw_up(x: Any) -> Any:
-    if _OPENCV is not None and dtype_of(x) is FLOAT16 and _size(x):
-        return _by_opencv(x, FLOAT32)
-    return _cast(x, FLOAT32)
+    source = dtype_of(x)
+    if not _size(x) or not is_half(source):
+        return _cast(x, FLOAT32)
+    if source is BFLOAT16:
+        return _bfloat16_up(x)
+    return _by_opencv(x, FLOAT32) if _OPENCV is not None else _cast(x, FLOAT32)
 
 
 # The backward passes call the differentiable functions below, so that a second derivative finds its way too.
@@ -148,7 +180,7 @@ class _Through(PyLayer):
 
 
 def _by_paddle(x: Any, half: Any) -> bool:
-    return NATIVE and (_OPENCV is None or half is not FLOAT16 or _size(x) < _SMALL)
+    return NATIVE and (_size(x) < _SMALL or (half is FLOAT16 and _OPENCV is None))
 
 
 def down(x: Any, dtype: Any) -> Any:
