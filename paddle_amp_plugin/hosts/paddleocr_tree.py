@@ -94,8 +94,13 @@ def _package() -> Path | None:
         spec = importlib.util.find_spec(PACKAGE)
     except (ImportError, ValueError):
         return None
-    places = list(spec.submodule_search_locations or []) if spec else []
-    return Path(places[0]) if places else None
+    if spec is None:
+        return None
+    if spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations)))
+    # Once the tree itself is on sys.path (importing ppocr puts it there), a module of the package's name inside
+    # the tree hides the package; its folder is the tree.
+    return Path(spec.origin).parent if spec.origin else None
 
 
 def _wrong(folder: Path, missing: list[str], source: str) -> AmpError:

@@ -46,6 +46,16 @@ def test_this_project_is_not_a_tree(monkeypatch):
     assert paddleocr.detect(tiny.ROOT) is None and paddleocr.detect(find_tree().path) is not None
 
 
+def test_the_package_is_found_when_its_tree_is_on_the_path(monkeypatch, tmp_path):
+    """Importing ppocr puts the tree on sys.path, where a file of the package's own name hides the package."""
+    monkeypatch.delenv("PADDLEOCR_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    tree = find_tree().path
+    monkeypatch.setattr(sys, "path", [str(tree), *sys.path])
+    sys.modules.pop("unstructured_paddleocr", None)
+    assert find_tree().path == tree
+
+
 def test_tree_of_a_script(checkout, tmp_path):
     assert tree_of_script(checkout / "tools" / "train.py").path == checkout
     assert tree_of_script(tmp_path / "x.py") is None
