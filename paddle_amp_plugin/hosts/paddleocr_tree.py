@@ -134,8 +134,13 @@ def put_first(tree: Tree, *, instead_of: Path | None = None) -> None:
     unwanted = {str(tree.path)} | ({str(instead_of.resolve())} if instead_of else set())
     sys.path[:] = [p for p in sys.path if not p or str(Path(p).resolve()) not in unwanted]
     sys.path.insert(0, str(tree.path))
-    for name in [n for n in sys.modules if n.split(".")[0] in ("tools", "ppocr")]:
-        module = sys.modules[name]
-        place = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), "")
-        if not str(place).startswith(str(tree.path)):
+    # First all places, then the removals: a namespace package looks its parent up when it is asked for its path.
+    places = {n: _place(m) for n, m in sys.modules.items() if n.split(".")[0] in ("tools", "ppocr")}
+    for name, place in places.items():
+        if not place.startswith(str(tree.path)):
             del sys.modules[name]
+
+
+def _place(module: object) -> str:
+    """Where a module was loaded from, its file or its folder."""
+    return str(getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", [])), ""))

@@ -61,10 +61,19 @@ def test_tree_of_a_script(checkout, tmp_path):
     assert tree_of_script(tmp_path / "x.py") is None
 
 
-def test_put_first(checkout, monkeypatch):
+@pytest.fixture
+def hosts_modules():
+    """Other tests may have imported the host; they get their modules back."""
+    before = {n: m for n, m in sys.modules.items() if n.split(".")[0] in ("tools", "ppocr")}
+    yield
+    sys.modules.update(before)
+
+
+def test_put_first(checkout, monkeypatch, hosts_modules):
     monkeypatch.setattr(sys, "path", [str(tiny.ROOT / "tools"), "/x", str(checkout), "/y"])
     put_first(paddleocr.detect(checkout), instead_of=tiny.ROOT / "tools")
     assert sys.path == [str(checkout), "/x", "/y"]
+    assert not any(name.split(".")[0] == "ppocr" for name in sys.modules)
 
 
 def test_arguments():
