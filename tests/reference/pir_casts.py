@@ -40,7 +40,7 @@ for folder in (str(HERE), str(ROOT)):
 
 from plan_ops import FLOATING, PlanOp, plan_op  # noqa: E402
 
-OP_SUPPORT = ROOT / "paddle_amp_plugin" / "software_half" / "op_support.json"
+OP_SUPPORT = ROOT / "paddle_amp_plugin" / "op_support.json"
 REFUSED = re.compile(r"Check data type error for op: (\w+), input: \w+, \w+\.dtype: (float16|bfloat16)")
 #: Bookkeeping of the program, no operators of the model.
 NOT_OPS = {"builtin.parameter", "builtin.combine", "builtin.split", "pd_op.data", "builtin.shadow_output"}
