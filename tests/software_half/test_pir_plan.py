@@ -38,7 +38,10 @@ pytestmark = pytest.mark.skipif(
 def all_plans() -> tuple[dict, dict]:
     """(static, dygraph): model -> case -> plan, for everything that can be built here."""
     names = [m for m in (*models.NAMES, *OPS) if models.why_not(m) is None]
-    return pir_casts.run_static_plans(names, CASES), dygraph_trace.dygraph_plans(names, CASES)
+    try:
+        return pir_casts.run_static_plans(names, CASES), dygraph_trace.dygraph_plans(names, CASES)
+    except Exception as error:  # remembered, so that 700 tests do not each start the process that fails
+        return {"failed": error}, {}
 
 
 def plans_of(model: str, case: str) -> tuple[list[PlanOp], list[PlanOp]]:
@@ -46,6 +49,8 @@ def plans_of(model: str, case: str) -> tuple[list[PlanOp], list[PlanOp]]:
     if reason:
         pytest.skip(reason)
     static, dygraph = all_plans()
+    if "failed" in static:
+        raise static["failed"]
     assert not isinstance(static[model][case], str), f"static mode: {static[model][case]}"
     assert not isinstance(dygraph[model][case], str), f"software half: {dygraph[model][case]}"
     return static[model][case], dygraph[model][case]
