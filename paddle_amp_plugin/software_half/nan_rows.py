@@ -21,7 +21,8 @@ _multiply = _C_ops.multiply
 
 def _row_factor(x: Any, axis: int) -> Any:
     """NaN for each row along ``axis`` without a finite maximum and 1 for the others; None if all have one."""
-    if not x.shape or not x._is_initialized():
+    # A value of a static program has no numbers to look at.
+    if not isinstance(x, paddle.Tensor) or not x.shape or not x._is_initialized():
         return None
     x = x.detach()
     # Paddle's CPU maximum steps over a NaN, a sum does not; a sum of finite values and -inf (a mask) is -inf.

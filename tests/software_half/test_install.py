@@ -97,13 +97,13 @@ def test_float32_results_are_the_same_bits_with_it_installed():
 
 def test_static_mode_and_export_work_while_installed(tmp_path):
     with software_half.emulate():
-        net = paddle.nn.Linear(4, 2)
+        net = paddle.nn.Sequential(paddle.nn.Linear(4, 8), paddle.nn.Softmax(), paddle.nn.LayerNorm(8))
         x = paddle.rand([3, 4])
         expected = net(x).numpy()
         static = paddle.jit.to_static(net, input_spec=[paddle.static.InputSpec([None, 4], "float32")])
         paddle.jit.save(static, str(tmp_path / "net"))
     loaded = paddle.jit.load(str(tmp_path / "net"))
-    np.testing.assert_allclose(loaded(x).numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(loaded(x).numpy(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_paddle_alone_still_warns_and_does_nothing():
