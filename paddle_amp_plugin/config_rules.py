@@ -179,7 +179,8 @@ def _unknown_ops(settings: AmpSettings, written: Mapping[str, str]) -> Iterator[
         for op in getattr(settings, key) if key in written else ():
             if op in known:
                 continue
-            meant = amp_name(op) if amp_name(op) in known else nearest(op, known, 0.8)
+            forward = [name for name in known if not name.endswith("_")]  # the lists hold no in-place names
+            meant = amp_name(op) if amp_name(op) in known else nearest(op, forward, 0.8)
             yield Note(
                 "AMP023",
                 f"{written[key]}: Paddle's AMP lists know no op {op}, so it has no effect"

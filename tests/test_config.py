@@ -566,7 +566,8 @@ def test_the_pure_floor_does_not_import_paddle() -> None:
 
 
 @pytest.mark.parametrize(
-    "written, meant", [("sofmax", "softmax"), ("add", "elementwise_add"), ("linear_v3", "linear_v2")]
+    "written, meant",
+    [("sofmax", "softmax"), ("softmaxx", "softmax?"), ("add", "elementwise_add"), ("linear_v3", "linear_v2")],
 )
 def test_an_unknown_op_is_noticed_with_the_likely_name(written: str, meant: str) -> None:
     (note,) = read({"amp": {"custom_black_list": [written]}}).notes

@@ -13,8 +13,8 @@ from paddle_amp_plugin.messages import tr
 app = typer.Typer(
     name="paddle-amp",
     help=tr(
-        "Mixed precision for PaddleOCR and PaddleNLP: right, visible, recoverable.",
-        "PaddleOCR 与 PaddleNLP 的混合精度训练:正确、可见、可恢复。",
+        "Mixed precision for PaddleOCR: right, visible, recoverable.",
+        "PaddleOCR 的混合精度训练:正确、可见、可恢复。",
     ),
     no_args_is_help=True,
     add_completion=False,

@@ -98,6 +98,9 @@ def preflight(argv: Sequence[str], *, training: bool) -> config.AmpConfig | None
     )
     if settings is not None:
         check_sections(document, arguments.config_path)
+        if value(document, arguments.options, "Architecture.model_type") != "kie":  # those load folders
+            for key in ("Global.checkpoints", "Global.pretrained_model"):
+                check_weights(key, value(document, arguments.options, key))
     if training and settings is not None:
         check_output_folder(value(document, arguments.options, "Global.save_model_dir"))
     return settings
@@ -122,6 +125,24 @@ def value(document: Mapping[str, Any], options: Mapping[str, Any], path: str) ->
     for part in path.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None
     return node
+
+
+def check_weights(key: str, path: Any) -> None:
+    """Raises AmpError (AMP056) if the weights that ``key`` names are not there. URLs are the host's business."""
+    if not isinstance(path, str) or not path or "://" in path:
+        return
+    stem = path.removesuffix(".pdparams")
+    if Path(f"{stem}.pdparams").is_file() or Path(path).is_dir():
+        return
+    folder = Path(stem).parent
+    there = sorted(f.stem for f in folder.glob("*.pdparams")) if folder.is_dir() else []
+    raise AmpError(
+        "AMP056",
+        tr("{k}: no such weights: {f}.pdparams", "{k}：权重不存在：{f}.pdparams", k=key, f=stem),
+        hint=tr("{d} holds: {n}", "{d} 中有：{n}", d=folder, n=", ".join(there[:8]))
+        if there
+        else tr("relative paths start at {d}", "相对路径以 {d} 为起点", d=os.getcwd()),
+    )
 
 
 def check_output_folder(folder: Any) -> None:

@@ -57,7 +57,7 @@ def _wrappers() -> dict[int, tuple[Any, Callable[..., Any]]]:
     if linear is not None:
         fused = wrap_op("linear_v2", linear, False) if _linear_is_one_op() else None
         found[id(linear)] = (linear, wrap_linear(by_name["matmul"], by_name["add"], fused))
-    if not NATIVE:
+    if len(NATIVE) < 2:
         found[id(_C_ops.cast)] = (_C_ops.cast, _rounding_cast(_C_ops.cast))
     found.update(_legacy_wrappers(assign))
     return found
@@ -112,6 +112,8 @@ def _linear_is_one_op() -> bool:
 def _rounding_cast(function: Callable[..., Any]) -> Callable[..., Any]:
     def software_half_cast(x: Any, dtype: Any) -> Any:
         wanted = canonical(dtype)
+        if isinstance(x, paddle.Tensor) and not x._is_initialized():
+            return function(x, dtype)
         if is_half(wanted) and isinstance(x, paddle.Tensor):
             if dtype_of(x) is not wanted:
                 return convert(x, wanted)

@@ -82,12 +82,15 @@ def _floating(x: Any) -> bool:
 
 
 def _lift(x: Any) -> Any:
-    return up(x) if is_half(dtype_of(x)) else x
+    # Some ops have inputs and outputs without values (a dropout state, the indices unique was not asked for).
+    return up(x) if is_half(dtype_of(x)) and x._is_initialized() else x
 
 
 def _through(x: Any, half: Any) -> Any:
     """FP32 values of ``x`` as they are once it has been cast to ``half``."""
     dtype = dtype_of(x)
+    if not x._is_initialized():
+        return x
     if dtype is half:
         return up(x)
     if dtype is FLOAT32:
@@ -96,7 +99,7 @@ def _through(x: Any, half: Any) -> Any:
 
 
 def _to_half(x: Any, half: Any) -> Any:
-    return down(x, half) if dtype_of(x) is FLOAT32 else x
+    return down(x, half) if dtype_of(x) is FLOAT32 and x._is_initialized() else x
 
 
 def lower_outputs(op: str, out: Any, half: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Three ways to the same bits, chosen by what the installation offers, found out by trying:
 
-* Paddle's own CPU cast, where it rounds to nearest even (3.3.1 does; 2.6.2 truncates and takes 65519 to inf);
+* Paddle's own CPU cast, where it rounds to nearest even (see ``_paddle_casts_well``), for small tensors;
 * for large float16 tensors OpenCV's vectorised conversion, where cv2 is installed (it is wherever PaddleOCR
   is): Paddle converts one value at a time, about ten times slower; for large bfloat16 tensors arithmetic on the bits;
 * NumPy, whose float16 conversion is the definition here (IEEE 754 roundTiesToEven).
@@ -81,14 +81,29 @@ def _opencv_convert() -> Callable[[np.ndarray, np.ndarray], Any] | None:
         return None
 
 
-def _cast_rounds_to_nearest() -> bool:
-    # 1 + 3 * 2**-11 ties between 1 + 2**-10 and 1 + 2 * 2**-10; the latter has the even significand.
-    probe = paddle.to_tensor([1 + 3 * 2.0**-11, 65519.0], dtype="float32", place=_CPU)
-    return bool((_cast(probe, FLOAT16).numpy() == np.array([1 + 2 * 2.0**-10, 65504.0], np.float16)).all())
+def _paddle_casts_well() -> frozenset[Any]:
+    """The halves to which Paddle's own CPU cast rounds to nearest even, over every binary exponent and the ties.
+
+    Paddle 2.6.2 truncates to both. Paddle 3.3.1 does bfloat16 well; of float16 it makes 1.8e-5 out of 1e-24 (from
+    2e-27 to 4e-24, where a shift by the exponent wraps).
+    """
+    powers = 2.0 ** np.arange(-149, 128)
+    ties = [1 + 2.0**-11, 1 + 3 * 2.0**-11, 1 + 2.0**-8, 1 + 3 * 2.0**-8, 65519.0, 65520.0, 2.0**-25, 3 * 2.0**-25]
+    with np.errstate(over="ignore"):
+        probe = np.concatenate([powers, 1.3 * powers, 1.9 * powers, ties, [0.0, np.inf]]).astype(np.float32)
+    expected = np.empty(probe.shape, np.uint16)
+    to_bfloat16_bits(probe, expected)
+    tensor = paddle.to_tensor(probe, place=_CPU)
+    good = set()
+    if (_cast(tensor, BFLOAT16).numpy().view(np.uint16) == expected).all():
+        good.add(BFLOAT16)
+    if (_cast(tensor, FLOAT16).numpy().view(np.uint16) == _numpy_to_float16(probe).view(np.uint16)).all():
+        good.add(FLOAT16)
+    return frozenset(good)
 
 
-#: Whether Paddle's own cast can be used.
-NATIVE = _cast_rounds_to_nearest()
+#: The halves for which Paddle's own cast can be used.
+NATIVE = _paddle_casts_well()
 _OPENCV = _opencv_convert()
 
 
@@ -132,7 +147,9 @@ def _raw_down(x: Any, dtype: Any) -> Any:
         return _bfloat16_down(x)
     if _OPENCV is not None:
         return _by_opencv(x, FLOAT16)
-    return _cast(x, dtype) if NATIVE else core.eager.Tensor(value=_numpy_to_float16(x.numpy()), place=_CPU)
+    if FLOAT16 in NATIVE:
+        return _cast(x, dtype)
+    return core.eager.Tensor(value=_numpy_to_float16(x.numpy()), place=_CPU)
 
 
 def _raw_up(x: Any) -> Any:
@@ -180,7 +197,7 @@ class _Through(PyLayer):
 
 
 def _by_paddle(x: Any, half: Any) -> bool:
-    return NATIVE and (_size(x) < _SMALL or (half is FLOAT16 and _OPENCV is None))
+    return half in NATIVE and (_size(x) < _SMALL or (half is FLOAT16 and _OPENCV is None))
 
 
 def down(x: Any, dtype: Any) -> Any:

@@ -57,6 +57,14 @@ def test_amp_mistakes_come_at_once_and_before_paddle(make):
     assert "yaml" in imported and "paddle" not in imported
 
 
+@pytest.mark.parametrize("key", ["Global.checkpoints", "Global.pretrained_model"])
+def test_missing_weights(make, tmp_path, key):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "latest.pdparams").write_bytes(b"")
+    fails(train(make(), "-o", f"{key}=w/lastest"), 2, "AMP056", key, "w/lastest.pdparams", "latest")
+    fails(train(make(), "-o", f"{key}=nowhere/x.pdparams"), 2, "AMP056", "nowhere/x.pdparams", str(tmp_path))
+
+
 def test_bad_option(make):
     fails(train(make(), "-o", "Global.epoch_num"), 2, "Global.epoch_num", "key=value")
 

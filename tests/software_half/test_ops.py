@@ -256,3 +256,23 @@ def test_a_plain_backward_builds_no_graph():
     x = leaf(np.ones(20000))
     (x * 2).astype("float32").sum().backward()
     assert x.grad.stop_gradient
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_outputs_that_were_not_asked_for(dtype):
+    x = paddle.to_tensor([3.0, 1.0, 3.0]).astype(dtype)
+    assert paddle.unique(x).astype("float32").tolist() == [1.0, 3.0]
+    assert paddle.unique_consecutive(x).astype("float32").tolist() == [3.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("layer", [paddle.nn.LSTM, paddle.nn.GRU, paddle.nn.SimpleRNN])
+def test_recurrent_layers_with_half_weights(layer, dtype):
+    net = layer(8, 4)
+    x = paddle.to_tensor(random(2, 3, 8)).astype(dtype)
+    expected = net(x.astype("float32"))[0].numpy()
+    net = paddle.amp.decorate(net, level="O2", dtype=dtype)  # net.to() fails on these in Paddle itself
+    out = net(x)[0]
+    assert str(out.dtype).endswith(dtype)
+    tolerance = {"float16": 4e-3, "bfloat16": 3e-2}[dtype]
+    np.testing.assert_allclose(out.astype("float32").numpy(), expected, atol=tolerance)
