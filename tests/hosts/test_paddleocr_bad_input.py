@@ -133,7 +133,7 @@ def test_output_that_cannot_be_written(make, tmp_path):
 
 def test_weights_that_are_not_there(make):
     result = tiny.tool("eval", "-c", str(make()), "-o", "Global.pretrained_model=/no/weights", cwd=make().parent)
-    fails(result, 1, "/no/weights.pdparams")
+    fails(result, 2, "AMP056", "/no/weights.pdparams")
 
 
 def test_a_pin_that_names_nothing(make):
