@@ -2,8 +2,9 @@
 
 Each of them is run again, forward and backward, at other scales; weights, statistics, random states and the order of
 the data stay as they are. The scale chosen is the largest power of two at which every gradient was finite, divided by
-``MARGIN``, because gradients of later batches are larger at times. Between ``LOWEST`` and ``HIGHEST``: below 512 small
-gradients are lost from the start, above 65536 the first ordinary growth would overflow float16 itself.
+``MARGIN``, because gradients of later batches are larger at times; at most ``HIGHEST``, which float16 itself cannot
+hold any more. Below ``LOWEST`` small gradients are lost from the start: under it the margin is given up, and it is
+where a run starts whose gradients are not finite at any scale (which the diagnosis then looks into).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Calibration:
         found = [fit for fit in self.fits if fit is not None]
         if len(found) < len(self.fits):
             return LOWEST
-        return min(max(min(found) / MARGIN, LOWEST), HIGHEST)
+        fits = min(found)
+        return min(max(fits / MARGIN, min(fits, LOWEST)), HIGHEST)
 
     def look(self, subject: Subject) -> None:
         """Runs one batch again at candidate scales; whatever the model's code raises ends the calibration."""
@@ -73,13 +75,15 @@ class Calibration:
             )
         ceiling = min(found) >= HIGHEST * MARGIN
         return tr(
-            "amp: init_loss_scaling auto: {s:g}; the gradients of the first {n} batches are finite up to {f:g}{more}, "
-            "less a margin of {m:g}",
-            "amp：init_loss_scaling auto：{s:g}；最初 {n} 个批次的梯度在 scale 不超过 {f:g}{more} 时有限，"
-            "再留 {m:g} 倍余量",
+            "amp: init_loss_scaling auto: {s:g}; the gradients of the first {n} batches are finite up to {f:g}{more}"
+            "{margin}",
+            "amp：init_loss_scaling auto：{s:g}；最初 {n} 个批次的梯度在 scale 不超过 {f:g}{more} 时有限"
+            "{margin}",
             s=scale,
             n=len(self.fits),
             f=min(found),
             more=tr(" or more", "（或更高）") if ceiling else "",
-            m=MARGIN,
+            margin=""
+            if min(found) / MARGIN < LOWEST
+            else tr(", less a margin of {m:g}", "，再留 {m:g} 倍余量", m=MARGIN),
         )

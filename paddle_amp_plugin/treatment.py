@@ -148,11 +148,12 @@ class Treatment:
         calibration, scaler = self._calibration, self._session.scaler
         if calibration is None or scaler is None or not (calibration.fits or calibration.failure):
             return
-        if calibration.scale is not None and calibration.scale != scaler.current_scale:
-            scaler.restore(calibration.scale)
+        chosen = calibration.scale
+        if chosen is not None and (len(calibration.fits) == 1 or chosen < scaler.current_scale):
+            scaler.restore(chosen)
         if calibration.done:
             self._calibration = None
-            self._session.logger.info(calibration.words(scaler.current_scale))
+            self._session.logger.info(calibration.words(chosen if chosen is not None else scaler.current_scale))
 
     # -- acting ----------------------------------------------------------------------------------------------
 
