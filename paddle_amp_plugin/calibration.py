@@ -77,8 +77,7 @@ class Calibration:
         return tr(
             "amp: init_loss_scaling auto: {s:g}; the gradients of the first {n} batches are finite up to {f:g}{more}"
             "{margin}",
-            "amp：init_loss_scaling auto：{s:g}；最初 {n} 个批次的梯度在 scale 不超过 {f:g}{more} 时有限"
-            "{margin}",
+            "amp：init_loss_scaling auto：{s:g}；最初 {n} 个批次的梯度在 scale 不超过 {f:g}{more} 时有限{margin}",
             s=scale,
             n=len(self.fits),
             f=min(found),

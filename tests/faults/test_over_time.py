@@ -146,7 +146,9 @@ def test_a_learning_rate_too_high_in_fp32_is_not_amps_fault():
         def forward(self, x):
             return self.b(F.relu(self.a(x)))
 
-    fault = Fault(Net, lambda step: (rand(8, 4), rand(8, 4, seed=1)), r1_loss, rate=30.0, optimizer=paddle.optimizer.SGD)
+    fault = Fault(
+        Net, lambda step: (rand(8, 4), rand(8, 4, seed=1)), r1_loss, rate=30.0, optimizer=paddle.optimizer.SGD
+    )
     assert not np.isfinite(fault.float32(40)[-1])
     result = fault.run(60)
     assert result.error is not None and result.error.code == "AMP054" and result.error.exit_code == 3, result.lines

@@ -116,7 +116,9 @@ def test_r2_convolution(level):
     result = fault.run(120, level=level)
     healed(result, "conv2", culprit="conv2")
     assert result.treated[0].kind == "norm_scale" and result.lost == 4
-    assert near(result.losses, fault.float32(120 - result.lost)) and np.mean(result.losses[-4:]) < np.mean(result.losses[:4])
+    assert near(result.losses, fault.float32(120 - result.lost)) and np.mean(result.losses[-4:]) < np.mean(
+        result.losses[:4]
+    )
 
 
 class LongDot(nn.Layer):
@@ -190,9 +192,7 @@ def test_r5_small_updates_reach_the_masters():
         def forward(self, x):
             return self.w(x)
 
-    fault = Fault(
-        One, lambda step: (paddle.ones([1, 1]), None), lambda out, _: out.sum(), 1e-4, paddle.optimizer.SGD
-    )
+    fault = Fault(One, lambda step: (paddle.ones([1, 1]), None), lambda out, _: out.sum(), 1e-4, paddle.optimizer.SGD)
     result = fault.run(1000, level="O2")
     master = float(result.optimizer._master_weights[result.model.w.weight.name])
     assert master == pytest.approx(0.9, abs=1e-3) and result.lost == 0 and not result.treated

@@ -20,9 +20,7 @@ def test_one_sabotaged_layer(data, tmp_path, level):
     made = tiny.call([str(tiny.ROOT / "examples/sabotage.py"), "-c", str(config), "--out", "init"], tmp_path)
     assert made.returncode == 0, made.stdout[-3000:]
     layer = re.search(r"(\S+): weights times", made.stdout).group(1)
-    result = tiny.tool(
-        "train", "-c", str(config), "-o", f"Global.pretrained_model={tmp_path / 'init'}", cwd=tmp_path
-    )
+    result = tiny.tool("train", "-c", str(config), "-o", f"Global.pretrained_model={tmp_path / 'init'}", cwd=tmp_path)
     text = result.stdout
     assert result.returncode == 0, text[-4000:]
     assert layer in text and f'fp32_layers: ["{layer}"]' in text and "healed at step 4" in text
@@ -41,8 +39,6 @@ def test_it_stops_if_told_to(data, tmp_path):
     amp = {"level": "O1", "dtype": "float16", "on_collapse": "stop"}
     config = tiny.write(tmp_path / "c.yml", tiny.config(data, tmp_path / "out", epochs=4, amp=amp))
     tiny.call([str(tiny.ROOT / "examples/sabotage.py"), "-c", str(config), "--out", "init"], tmp_path)
-    result = tiny.tool(
-        "train", "-c", str(config), "-o", f"Global.pretrained_model={tmp_path / 'init'}", cwd=tmp_path
-    )
+    result = tiny.tool("train", "-c", str(config), "-o", f"Global.pretrained_model={tmp_path / 'init'}", cwd=tmp_path)
     assert result.returncode == 3 and "AMP045" in result.stdout and "fp32_layers" in result.stdout
     assert (tmp_path / "out" / "amp" / "overflow-4.json").is_file() and "Traceback" not in result.stdout
