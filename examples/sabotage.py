@@ -3,7 +3,7 @@
     python examples/sabotage.py -c configs/ocr_amp.yml --out output/sabotaged/init
     python tools/train.py -c configs/ocr_amp.yml -o Global.pretrained_model=output/sabotaged/init
 
-The config's fresh model, with the weights of one convolution (the first that a norm follows) times a factor. Its outputs
+The fresh model of the config, one convolution of it (the first that a norm follows) times a factor. Its outputs
 then exceed float16's 65504; the norm behind it hides that from the loss. In FP32 the model trains as before.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def first_convolution(model: Any) -> str:
 
     names = [name for name, _ in model.named_sublayers()]
     layers = dict(model.named_sublayers())
-    for name, following in zip(names, names[1:], strict=False):
+    for name, following in pairwise(names):
         is_norm = "norm" in type(layers[following]).__name__.lower()
         if isinstance(layers[name], paddle.nn.Conv2D) and is_norm:
             return name

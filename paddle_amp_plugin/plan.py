@@ -225,11 +225,11 @@ def _black_list(config: AmpConfig, sources: dict[str, Source]) -> tuple[str, ...
 
 
 def _policy(config: AmpConfig) -> ScalingPolicy:
+    # auto: where the calibration starts from
+    start = min(max(ScalingPolicy.init, config.min_loss_scaling), config.max_loss_scaling)
     init = config.init_loss_scaling
-    if isinstance(init, str):  # auto: where the calibration starts from
-        init = min(max(ScalingPolicy.init, config.min_loss_scaling), config.max_loss_scaling)
     return ScalingPolicy(
-        init=init,
+        init=start if isinstance(init, str) else init,
         dynamic=config.use_dynamic_loss_scaling,
         incr_ratio=config.incr_ratio,
         decr_ratio=config.decr_ratio,

@@ -80,7 +80,7 @@ def test_svtr(level):
 @needs("bert")
 def test_bert_with_a_mask_of_1e9_at_o2_with_preset_fast():
     """No layer can be pinned against a mask that is -inf when it comes in: AMP goes off, and the YAML says bfloat16."""
-    model, (ids, labels) = models.build("bert")
+    _, (ids, labels) = models.build("bert")
     ids, labels = paddle.to_tensor(ids[:, :7]), paddle.to_tensor(labels)
     mask = np.zeros((2, 1, 1, 7), "float32")
     mask[0] = -1e9
@@ -109,7 +109,7 @@ def test_bert_with_a_mask_of_1e9_at_o2_with_preset_fast():
 
 @needs("crnn")
 def test_a_poisoned_batch_is_not_an_amp_problem():
-    model, arrays = models.build("crnn")
+    _, arrays = models.build("crnn")
     good = [paddle.to_tensor(x) for x in arrays]
     image = arrays[0].copy()
     image[0, 0, 3, 3] = np.nan
