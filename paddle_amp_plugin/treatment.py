@@ -193,6 +193,7 @@ class Treatment:
         healing.pin_layers(session.model, session.optimizer, layers)
         session.scaler.restore(scale)
         session.follow(healing.plan_with_pins(session.plan, layers, ops, scale))
+        lost = self._lost()
         self._treated(found)
         what = tr("in FP32 from here on: {n}", "从现在起保持 FP32：{n}", n=", ".join([*layers, *ops]))
         if not layers and not ops:
@@ -206,7 +207,7 @@ class Treatment:
                 s=session.steps,
                 what=what,
                 scale=self._scale_words(),
-                k=self._lost(),
+                k=lost,
                 n=len(self.treated),
                 m=MOST_TREATMENTS,
                 yaml=yaml_of(found).rstrip(),
