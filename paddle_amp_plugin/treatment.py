@@ -6,6 +6,7 @@ is finite the scale is left to find its place. What it costs, it costs when arme
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +100,8 @@ class Treatment:
         if watch.finite or recorded is None:
             return
         self._armed = 0
-        self._found = self._last = diagnose(watch, self._subject(recorded), step=self._session.steps + 1)
+        mine = diagnose(watch, self._subject(recorded), step=self._session.steps + 1)
+        self._found = self._last = together(_of_all_processes(mine))
 
     def _subject(self, recorded: Recorded) -> Subject:
         session = self._session
@@ -299,6 +301,32 @@ class Treatment:
             self._session.logger.warning(
                 tr("amp: not written: {e}", "amp：无法写入：{e}", e=str(error).splitlines()[0] or type(error).__name__)
             )
+
+
+def _of_all_processes(mine: Diagnosis) -> list[Diagnosis]:
+    """Every process has its own batch, so each may have found another thing, or nothing."""
+    if int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) <= 1:
+        return [mine]
+    everybody: list[Diagnosis] = []
+    paddle.distributed.all_gather_object(everybody, mine)
+    return everybody
+
+
+def together(found: list[Diagnosis]) -> Diagnosis:
+    """One diagnosis that all processes act upon: the first of the weightiest, with everybody's pins.
+
+    Gradients are exchanged before they are tested, so one process's overflow skips the step of all.
+    """
+
+    def weight(one: Diagnosis) -> int:
+        if one.not_amp:
+            return 3
+        return 0 if one.kind in ("unknown", "finite") else 1 if one.kind in ("loss_scale", "replay_failed") else 2
+
+    first = max(found, key=weight)
+    same = [one for one in found if weight(one) == weight(first)]
+    first.pins = tuple(dict.fromkeys(pin for one in same for pin in one.pins))
+    return first
 
 
 def _line(step: int, text: str) -> str:

@@ -8,8 +8,9 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
+from paddle_amp_plugin.diagnosis import Diagnosis, Pin
 from paddle_amp_plugin.plan import plan_from_yaml
-from paddle_amp_plugin.treatment import MOST_TREATMENTS
+from paddle_amp_plugin.treatment import MOST_TREATMENTS, together
 from tests.faults.helpers import Fault, near, rand
 from tests.faults.test_recipes import ConvBehindNorm, healthy, images, r1_loss
 
@@ -225,3 +226,12 @@ def test_calibration_of_a_loop_that_computes_its_loss_itself():
     fault._loss = lambda model, loss, batch: r1_loss(model(batch[0]), batch[1])
     result = fault.run(4, init_loss_scaling="auto")
     assert result.session.scaler.current_scale == 1024.0 and "could not be run again" in said(result)[0]
+
+
+def test_several_processes_act_alike():
+    """Each has its own batch: one found a layer, one another, one only the scale."""
+    layer = [Diagnosis("forward_overflow", culprit=n, pins=(Pin("layer", n),)) for n in ("a", "b")]
+    scale = Diagnosis("loss_scale", pins=(Pin("scale", "8", 8.0),))
+    found = together([scale, *layer, Diagnosis("unknown")])
+    assert found.culprit == "a" and [p.name for p in found.pins] == ["a", "b"]
+    assert together([*layer, Diagnosis("data", not_amp=True)]).not_amp and together([scale]).pins == scale.pins
