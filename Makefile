@@ -16,7 +16,7 @@ export MKL_NUM_THREADS ?= 2
 export MKL_DEBUG_CPU_TYPE ?= 5
 export NO_ALBUMENTATIONS_UPDATE ?= 1
 
-.PHONY: train data test test-convergence test-paddle26 lint format bench venv clean help
+.PHONY: train train-sabotaged data test test-convergence test-paddle26 lint format bench venv clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -24,6 +24,12 @@ help:
 ## make train             make the quick start's data (once), train it with amp: true, evaluate it
 train: venv data
 	$(BIN)/python tools/train.py -c $(CONFIG)
+
+## make train-sabotaged  the same from weights with one sick layer: it is found and kept in FP32
+train-sabotaged: venv data
+	$(BIN)/python examples/sabotage.py -c $(CONFIG) --out output/sabotaged/init
+	$(BIN)/python tools/train.py -c $(CONFIG) -o Global.pretrained_model=output/sabotaged/init \
+		Global.save_model_dir=output/sabotaged amp.dtype=float16
 
 ## make data              only the quick start's data
 data: venv

@@ -313,6 +313,11 @@ def master_of(tensor: paddle.Tensor, model: paddle.nn.Layer, optimizer: Any = No
     return tensor.astype("float32")
 
 
+def forget_master(tensor: paddle.Tensor, model: paddle.nn.Layer) -> None:
+    """The kept FP32 copy of a tensor that is FP32 itself now."""
+    _KEPT.get(model, {}).pop(tensor.name, None)
+
+
 @contextlib.contextmanager
 def float32_weights(model: paddle.nn.Layer, optimizer: Any = None) -> Iterator[None]:
     """For a while every half parameter and buffer of ``model`` is its FP32 master (the same storage).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from paddle_amp_plugin.config_schema import AmpSettings
 from paddle_amp_plugin.errors import Problem
@@ -15,8 +15,6 @@ from paddle_amp_plugin.spelling import nearest, show
 
 #: Below this a static scale leaves most small gradients at zero in float16.
 LOW_STATIC_SCALE = 128.0
-#: What the run does at a collapse in this version, whatever the config allows for later ones.
-ON_COLLAPSE_NOW: Literal["stop"] = "stop"
 
 
 @dataclass(frozen=True)
@@ -49,20 +47,6 @@ NOT_YET = (
         True,
         "gradient accumulation; write 1",
         "梯度累积;请写 1",
-    ),
-    NotYet(
-        "init_loss_scaling",
-        lambda v: bool(v == "auto"),
-        True,
-        "calibration of the loss scale; write a number, e.g. 1024",
-        "loss scale 的自动标定;请写数字,例如 1024",
-    ),
-    NotYet(
-        "on_collapse",
-        lambda v: bool(v != ON_COLLAPSE_NOW),
-        False,
-        "healing after a collapse; the run stops instead, and the last checkpoint is kept",
-        "崩溃后的自动修复;训练将停止,并保留最后一个检查点",
     ),
 )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paddle_amp_plugin.config_schema import LARGEST_SCALE, SMALLEST_SCALE, float32
@@ -130,6 +130,16 @@ class LossScale:
     def _multiply(self, ratio: float) -> None:
         # the product of two float32 is exact in a Python float, so this rounds once, as Paddle's kernel does
         self.scale = self._clamp(float32(self.scale * float32(ratio)))
+
+    def restore(self, scale: float) -> None:
+        """Go on at ``scale`` (moved into the bounds) as after an update: what counts skips in a row starts again.
+
+        The totals stay. A static policy has this scale from now on.
+        """
+        self.scale = self._clamp(scale)
+        if not self.policy.dynamic:
+            self.policy = replace(self.policy, init=self.scale)
+        self.good_steps = self.bad_steps = self.skips_in_a_row = 0
 
     def state_dict(self) -> dict[str, float | int]:
         """The scale and all counters as plain numbers. The policy is not in it: it belongs to the config."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paddle_amp_plugin.config import AmpConfig, Note, Source
-from paddle_amp_plugin.config_rules import NOT_YET, ON_COLLAPSE_NOW
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import ScalingPolicy
 from paddle_amp_plugin.messages import tr
@@ -143,9 +142,10 @@ def _off_plan(config: AmpConfig, device: Device, family: str, choice: _Choice) -
         fp32_layers=(),
         use_loss_scaling=False,
         scaling=ScalingPolicy(),
+        calibrate=False,
         master_weight=False,
         master_grad=False,
-        on_collapse=ON_COLLAPSE_NOW,
+        on_collapse=config.on_collapse,
         accumulate_steps=config.accumulate_steps,
         eval_dtype="float32",
         cpu=config.cpu,
@@ -193,9 +193,10 @@ def _on_plan(config: AmpConfig, device: Device, family: str, choice: _Choice) ->
         fp32_layers=config.fp32_layers,
         use_loss_scaling=use_loss_scaling,
         scaling=_policy(config),
+        calibrate=_calibrate(config, use_loss_scaling, whys),
         master_weight=config.level == "O2",
         master_grad=_master_grad(config, whys),
-        on_collapse=_on_collapse(config, whys),
+        on_collapse=config.on_collapse,
         accumulate_steps=config.accumulate_steps,
         eval_dtype=eval_dtype,
         cpu=config.cpu,
@@ -224,9 +225,11 @@ def _black_list(config: AmpConfig, sources: dict[str, Source]) -> tuple[str, ...
 
 
 def _policy(config: AmpConfig) -> ScalingPolicy:
+    # auto: where the calibration starts from
+    start = min(max(ScalingPolicy.init, config.min_loss_scaling), config.max_loss_scaling)
     init = config.init_loss_scaling
     return ScalingPolicy(
-        init=ScalingPolicy.init if isinstance(init, str) else init,
+        init=start if isinstance(init, str) else init,
         dynamic=config.use_dynamic_loss_scaling,
         incr_ratio=config.incr_ratio,
         decr_ratio=config.decr_ratio,
@@ -253,12 +256,11 @@ def _master_grad(config: AmpConfig, whys: dict[str, str]) -> bool:
     return False
 
 
-def _on_collapse(config: AmpConfig, whys: dict[str, str]) -> Literal["pin", "fp32", "stop"]:
-    if not any(row.key == "on_collapse" and row.applies(config.on_collapse) for row in NOT_YET):
-        return config.on_collapse
-    whys["on_collapse"] = tr(
-        "the run stops, the last checkpoint is kept ({v}: not in this version)",
-        "训练停止,保留最后一个检查点({v}:此版本尚不支持)",
-        v=config.on_collapse,
+def _calibrate(config: AmpConfig, use_loss_scaling: bool, whys: dict[str, str]) -> bool:
+    """Whether the first batches decide the loss scale (``init_loss_scaling: auto``)."""
+    if config.init_loss_scaling != "auto" or not use_loss_scaling:
+        return False
+    whys["init_loss_scaling"] = tr(
+        "auto: the first batches decide, and the reason is said then", "auto：由最初几个批次决定，届时说明原因"
     )
-    return ON_COLLAPSE_NOW
+    return True

@@ -62,6 +62,7 @@ class Plan:
     fp32_layers: tuple[str, ...]
     use_loss_scaling: bool
     scaling: ScalingPolicy
+    calibrate: bool
     master_weight: bool
     master_grad: bool
     on_collapse: Literal["pin", "fp32", "stop"]
@@ -103,7 +104,7 @@ class Plan:
             return [Row("use_loss_scaling", _shown(False), "", self.whys.get("use_loss_scaling", ""))]
         policy = self.scaling
         rows = [
-            self._row("init_loss_scaling", policy.init),
+            self._row("init_loss_scaling", "auto" if self.calibrate else policy.init),
             self._row("use_dynamic_loss_scaling", policy.dynamic),
         ]
         if policy.dynamic:

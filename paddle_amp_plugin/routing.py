@@ -15,8 +15,9 @@ _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement
 
 
 @contextlib.contextmanager
-def routed_call(owner: Any, route: Callable[[Callable[[], Any], tuple[Any, ...]], Any]) -> Iterator[None]:
-    """Calls of this one object (``model(...)``) go through ``route(call, args)``, by a subclass as for pins.
+def routed_call(owner: Any, route: Callable[..., Any]) -> Iterator[None]:
+    """Calls of this one object (``model(...)``) go through ``route(call, args, kwargs)``, by a subclass as
+    for pins.
 
     Does nothing for an object whose class cannot be replaced (None, a plain function).
     """
@@ -26,7 +27,7 @@ def routed_call(owner: Any, route: Callable[[Callable[[], Any], tuple[Any, ...]]
         return
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return route(lambda: base.__call__(self, *args, **kwargs), args)
+        return route(lambda: base.__call__(self, *args, **kwargs), args, kwargs)
 
     routed = type(base.__name__, (base,), {"__call__": call, "_amp_base": base, "__module__": base.__module__})
     routed.__qualname__ = base.__qualname__

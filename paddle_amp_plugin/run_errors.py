@@ -11,8 +11,8 @@ from paddle_amp_plugin.messages import tr
 EXIT_COLLAPSED = 3
 
 
-def collapsed(half: str, outcome: Outcome, *, steps: int, skips: int) -> AmpError:
-    """AMP045: the scale cannot help any more. ``half``: the dtype of the run."""
+def collapsed(half: str, outcome: Outcome, *, steps: int, skips: int, diagnosis: str = "", yaml: str = "") -> AmpError:
+    """AMP045: the scale cannot help any more. ``half``: the dtype of the run; ``diagnosis``: in words, if known."""
     message = tr(
         "the loss scale has collapsed: step {step} was skipped, the scale is {scale:g} and cannot help any more "
         "({skips} of {step} steps skipped)",
@@ -33,7 +33,27 @@ def collapsed(half: str, outcome: Outcome, *, steps: int, skips: int) -> AmpErro
         "降低 Optimizer.lr.learning_rate(可先用 amp: false 训练片刻:若仍非有限值,则不是 AMP 的问题)",
         first="amp.dtype: bfloat16; " if half == "float16" else "",
     )
-    return AmpError("AMP045", message, hint=advice, exit_code=EXIT_COLLAPSED)
+    if diagnosis and yaml:
+        advice = tr(
+            "the weights are those of the last good step and the last checkpoint is kept. Write:\n{yaml}",
+            "权重仍为最后一次有效更新的值，上一个检查点已保留。请写：\n{yaml}",
+            yaml=yaml,
+        )
+    text = f"{message}\n    {diagnosis}" if diagnosis else message
+    return AmpError("AMP045", text, hint=advice, exit_code=EXIT_COLLAPSED)
+
+
+def not_an_amp_problem(diagnosis: str, *, steps: int, skips: int, file: str = "") -> AmpError:
+    """AMP054: FP32 fails as well, so there is nothing that mixed precision could do about it."""
+    hint = tr(
+        "{skips} of {step} steps were skipped; the weights are those of the last good step and the last checkpoint "
+        "is kept{file}",
+        "共 {step} 步，跳过 {skips} 步；权重仍为最后一次有效更新的值，上一个检查点已保留{file}",
+        skips=skips,
+        step=steps,
+        file=tr(". Details: {f}", "。详情：{f}", f=file) if file else "",
+    )
+    return AmpError("AMP054", diagnosis, hint=hint, exit_code=EXIT_COLLAPSED)
 
 
 def refuse_non_finite(model: paddle.nn.Layer) -> None:

@@ -212,6 +212,16 @@ class LossScaler(paddle.amp.GradScaler):
         if self.on_outcome is not None:
             self.on_outcome(self.last_outcome)
 
+    def restore(self, scale: float) -> None:
+        """Goes on at ``scale``, with skips in a row counted anew (after a layer was pinned, or a calibration)."""
+        self.loss_scale.restore(scale)
+        self._follow()
+
+    def without_scaling(self) -> None:
+        """From here on nothing is multiplied; gradients are still tested, and what is not finite is skipped."""
+        self.use_loss_scaling = False
+        self.restore(self.policy.init)
+
     def set_init_loss_scaling(self, new_init_loss_scaling: float) -> None:
         """Starts again from another scale; the other counters start again too."""
         new = float(new_init_loss_scaling)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +24,15 @@ from paddle_amp_plugin.loss_scaling import Outcome
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.norm_buffers import NormBuffers
 from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_method
-from paddle_amp_plugin.run_errors import collapsed, refuse_non_finite
+from paddle_amp_plugin.run_errors import refuse_non_finite
 from paddle_amp_plugin.scaler import LossScaler
 from paddle_amp_plugin.step_observer import StepObserver
+from paddle_amp_plugin.treatment import Treatment
 
 if TYPE_CHECKING:
-    from paddle_amp_plugin.monitor import Monitor
+    from pathlib import Path
+
+    from paddle_amp_plugin.monitor import Monitor, Verdict
     from paddle_amp_plugin.plan import Device, Plan
 
 
@@ -55,11 +59,12 @@ def current_device() -> Device:
 class Session:
     """State of one run. Not thread-safe: a training loop has one thread.
 
-    ``logger`` receives the few lines a session writes; a host passes its own. Counters: ``steps`` (calls of
-    ``optimizer.step``), ``skips``, ``updates``.
+    ``logger`` receives the few lines a session writes; a host passes its own. ``folder``: the run's ``amp``
+    folder, where diagnoses and a healed plan are written; None for no files. ``plan`` follows a healing.
+    Counters: ``steps`` (calls of ``optimizer.step``), ``skips``, ``updates``.
     """
 
-    def __init__(self, plan: Plan, *, logger: logging.Logger | None = None) -> None:
+    def __init__(self, plan: Plan, *, logger: logging.Logger | None = None, folder: Path | None = None) -> None:
         self.plan = plan
         self.logger = logger or logging.getLogger("paddle_amp_plugin")
         self.scaler: LossScaler | None = None
@@ -77,6 +82,9 @@ class Session:
         self._last_skipped = False
         self._observer: StepObserver | None = None
         self._updates_judged = 0
+        self._finished: tuple[Outcome, Verdict | None] | None = None
+        self.around: Callable[[], Any] = contextlib.nullcontext
+        self.treatment = Treatment(self, folder)
 
     @property
     def updates(self) -> int:
@@ -113,6 +121,7 @@ class Session:
 
     def close(self) -> None:
         """Gives the model its classes back and removes software half, if this session installed it."""
+        self.treatment.close()
         if self._observer is not None:
             self._observer.monitor.close()
             self._observer = None
@@ -128,6 +137,8 @@ class Session:
         """``prepare`` if that was not done, then the context of the training loop."""
         self.prepare(model, optimizer)
         self.loss = loss
+        if isinstance(model, paddle.DataParallel) and int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) > 1:
+            self.around = model.no_sync  # a batch that is run again exchanges no gradients
         return self.training(optimizer)
 
     @contextlib.contextmanager
@@ -147,15 +158,27 @@ class Session:
         """Every step from here on is an event of this monitor; it is closed with the session."""
         self._observer = StepObserver(monitor)
 
-    def _model_called(self, call: Callable[[], Any], args: tuple[Any, ...]) -> Any:
-        if self._observer is not None and self._mode == "train" and not self._busy:
-            self._observer.called(args)
-        return self.forward(call)
+    def follow(self, plan: Plan) -> None:
+        """A healing has changed the plan: from here on the forward pass runs under this one."""
+        self.plan = self._cast = plan
+        self.ops, self._calls = None, 0
 
-    def _loss_called(self, call: Callable[[], Any], args: tuple[Any, ...]) -> Any:
+    def _model_called(self, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._mode != "train" or self._busy:
+            return self.forward(call)
+        if self._observer is not None:
+            self._observer.called(args)
+        self.treatment.model_called(call, args, kwargs)
+        result = self.forward(call)
+        self.treatment.model_returned(result)
+        return result
+
+    def _loss_called(self, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = call()
-        if self._observer is not None and self._mode == "train":
-            self._observer.lost(result)
+        if self._mode == "train" and not self._busy:
+            self.treatment.loss_called(args, kwargs)
+            if self._observer is not None:
+                self._observer.lost(result)
         return result
 
     def forward(self, call: Callable[[], Any]) -> Any:
@@ -167,7 +190,7 @@ class Session:
             if self._mode == "float32":
                 return autocast.to_float32(call())
             self._calls += 1
-            counting = self._calls == 2 and self._mode == "train"
+            counting = self._calls == 2 and self._mode == "train" and self.plan.enabled
             with autocast.auto_cast(self._cast), op_counter(self._set_ops if counting else None):
                 result = call()
             return autocast.to_float32(result)
@@ -191,6 +214,7 @@ class Session:
             return call(loss)
         if self._observer is not None:
             self._observer.backward(loss)
+        self.treatment.backward(loss)
         self._busy = True
         try:
             return call(self.scaler.scale(loss))
@@ -198,17 +222,23 @@ class Session:
             self._busy = False
 
     def optimizer_step(self, call: Callable[[], Any]) -> Any:
-        """One ``optimizer.step()``: unscale, test, step or skip, move the scale on. Raises on a collapse."""
+        """One ``optimizer.step()``: unscale, test, step or skip, move the scale on; then heal, if need be.
+
+        Raises AmpError: AMP045 on a collapse that is not to be healed, AMP054 if FP32 fails as well.
+        """
         assert self.scaler is not None
         if self._busy:
             return call()
-        self._busy = True
+        self._busy, self._finished = True, None
         try:
+            self.treatment.examine()
             if self._observer is not None:
                 self.scaler.unscale_(self.optimizer)
                 self._observer.unscaled(self.optimizer, self.steps + 1)
             self.scaler.step(self.optimizer)
             self.scaler.update()
+            if self._finished is not None:
+                self.treatment.stepped(*self._finished)
         finally:
             self._busy = False
         return None
@@ -245,10 +275,13 @@ class Session:
                 self._norms.repair()
         elif self._norms is not None:
             self._norms.remember()
+        verdict = None
         if self._observer is not None:
-            self._observer.finished(outcome, step=self.steps, updates=self.updates, half_share=self.half_share())
-        if outcome.collapsed:
-            raise collapsed(self.plan.dtype, outcome, steps=self.steps, skips=self.skips)
+            scale = outcome.old_scale if self.scaler is not None and self.scaler.use_loss_scaling else 1.0
+            verdict = self._observer.finished(
+                outcome, step=self.steps, updates=self.updates, half_share=self.half_share(), loss_scale=scale
+            )
+        self._finished = (outcome, verdict)
 
     # -- what a host does in between ---------------------------------------------------------------------
 

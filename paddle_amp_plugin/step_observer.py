@@ -52,14 +52,16 @@ class StepObserver:
         self._zeros = zero_share(parameters) if self.monitor.wants_zero_share(step) else None
         self._lr = float(optimizer.get_lr())
 
-    def finished(self, outcome: Outcome, *, step: int, updates: int, half_share: float | None) -> Verdict | None:
-        """The step is over; the monitor's verdict if one was due."""
+    def finished(
+        self, outcome: Outcome, *, step: int, updates: int, half_share: float | None, loss_scale: float
+    ) -> Verdict | None:
+        """The step is over; the monitor's verdict if one was due. ``loss_scale``: its own, 1 without scaling."""
         now = time.perf_counter()
         event = StepEvent(
             step=step,
             loss=_number(self._loss),
             losses={name: _number(value) for name, value in self._terms.items() if _is_number(value)},
-            loss_scale=outcome.old_scale,
+            loss_scale=loss_scale,
             skipped=outcome.skipped,
             grad_norm=self._norm,
             lr=self._lr,

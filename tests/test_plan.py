@@ -193,11 +193,20 @@ def test_masters(amp, weight, grad) -> None:
     assert why(p, "master_weight") and bool(why(p, "master_grad")) == (config(amp).master_grad == "auto")
 
 
-@pytest.mark.parametrize(("word", "said"), [("pin", True), ("fp32", True), ("stop", False)])
-def test_on_collapse_is_what_this_version_really_does(word, said) -> None:
+@pytest.mark.parametrize("word", ["pin", "fp32", "stop"])
+def test_on_collapse_is_what_was_written(word) -> None:
     p = plan({"on_collapse": word})
-    assert p.on_collapse == "stop" and (f"{word}: not in this version" in why(p, "on_collapse")) == said
-    assert "not in this version" in why(plan(), "on_collapse")
+    assert p.on_collapse == word and {r.key: r.value for r in p.rows()}["on_collapse"] == word
+    assert plan().on_collapse == "pin"
+
+
+def test_a_scale_to_be_calibrated() -> None:
+    p = plan({"init_loss_scaling": "auto"})
+    assert p.calibrate and p.scaling.init == 1024.0 and "first batches" in why(p, "init_loss_scaling")
+    assert {r.key: r.value for r in p.rows()}["init_loss_scaling"] == "auto" and not plan().calibrate
+    assert plan({"init_loss_scaling": "auto", "max_loss_scaling": 256}).scaling.init == 256.0
+    assert plan({"init_loss_scaling": "auto", "min_loss_scaling": 4096}).scaling.init == 4096.0
+    assert not plan({"init_loss_scaling": "auto", "dtype": "bf16"}).calibrate
 
 
 def test_evaluation_never_uses_the_other_half_type() -> None:

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddle_amp_plugin.diagnosis.baseline import NotAmp, diverges, not_amp
+from paddle_amp_plugin.diagnosis.baseline import NotAmp, bad_input, bad_weight, diverges, not_amp
 from paddle_amp_plugin.diagnosis.replay import Subject, plan_with, replay
 from paddle_amp_plugin.diagnosis.search import Found, find_pins, find_scale
 from paddle_amp_plugin.diagnosis.stats import LIMITS, value_stat
@@ -134,6 +134,13 @@ def _examine(found: Diagnosis, subject: Subject, watch: LayerWatch) -> None:
 
 def _without_replay(found: Diagnosis, subject: Subject, watch: LayerWatch, error: Exception) -> None:
     """What the armed step alone shows; the remedy has not been tried."""
+    weight = bad_weight(subject.model, subject.optimizer)
+    args, kwargs = watch.root_inputs or ((), {})
+    data = bad_input(subject.batch.inputs) or bad_input({"input": list(args), **kwargs})
+    if weight is not None or data is not None:
+        place, value = weight or data or ("", math.nan)
+        _blame_fp32(found, NotAmp("weights" if weight else "data", place, value=value))
+        return
     twins = Twins(LayerWatch(subject.model))
     suspects = forward_suspects(watch, twins, found.limit) or backward_suspects(watch, twins, subject.scale)
     found.kind, found.pins = "replay_failed", ()

@@ -158,9 +158,11 @@ class Controller:
             plan_table.print_plan(plan)
             plans.write_plan(plan, Path(config["Global"]["save_model_dir"]) / "amp" / "plan.yml")
         if plan.enabled:
-            self.session = Session(plan, logger=logger)
+            folder = Path(config["Global"]["save_model_dir"]) / "amp"
+            writes = self.training and _rank() == 0
+            self.session = Session(plan, logger=logger, folder=folder if writes else None)
             if self.training:
-                self.session.watch(self._monitor(plan, Path(config["Global"]["save_model_dir"]) / "amp"))
+                self.session.watch(self._monitor(plan, folder))
         elif self.training:
             logger.info(tr("amp: off for this run", "amp:本次运行已关闭"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,17 @@ class Run:
     @property
     def output(self) -> Path:
         return self.folder / "out"
+
+
+_HOST = ("ppocr", "tools", "unstructured_paddleocr")
+
+
+@pytest.fixture(autouse=True)
+def _no_host_in_this_process(monkeypatch):
+    """Tests of other folders import the host, which puts its own tree on ``sys.path``."""
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if "unstructured_paddleocr" not in p])
+    for name in [n for n in sys.modules if n.split(".")[0] in _HOST]:
+        monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.fixture(scope="session")
