@@ -108,14 +108,14 @@ def pinned_layers(model: paddle.nn.Layer, patterns: Iterable[str]) -> dict[str, 
                 "AMP036",
                 tr(
                     "amp.fp32_layers: no layer of this model is named like '{p}'",
-                    "amp.fp32_layers:模型中没有名称匹配 '{p}' 的层",
+                    "amp.fp32_layers：模型中没有名称匹配 '{p}' 的层",
                     p=pattern,
                 ),
-                hint=tr("did you mean: {n}", "您是不是想写:{n}", n=", ".join(near))
+                hint=tr("did you mean: {n}", "您是不是想写：{n}", n=", ".join(near))
                 if near
                 else tr(
                     "top-level parts are: {n}",
-                    "顶层模块有:{n}",
+                    "顶层模块有：{n}",
                     n=", ".join(name for name, _ in model.named_children()),
                 ),
             )
@@ -252,20 +252,20 @@ def _decorate_o2(plan: Plan, model: paddle.nn.Layer, optimizer: Any, excluded: l
             "AMP037",
             tr(
                 "Paddle {v} cannot keep single layers in FP32 at O2 (paddle.amp.decorate has no excluded_layers)",
-                "Paddle {v} 无法在 O2 下将个别层保持为 FP32(paddle.amp.decorate 没有 excluded_layers)",
+                "Paddle {v} 无法在 O2 下将个别层保持为 FP32（paddle.amp.decorate 没有 excluded_layers）",
                 v=paddle.__version__,
             ),
-            hint=tr("use level: O1, or Paddle 2.6 or newer", "请使用 level: O1,或升级到 Paddle 2.6 及以上"),
+            hint=tr("use level: O1, or Paddle 2.6 or newer", "请使用 level: O1，或升级到 Paddle 2.6 及以上"),
         )
     if optimizer is not None and plan.master_weight and not hasattr(optimizer, "_master_weights"):
         raise AmpError(
             "AMP038",
             tr(
                 "the optimizer {o} of this Paddle keeps no FP32 master weights, so O2 would lose small updates",
-                "当前 Paddle 的优化器 {o} 不支持 FP32 主权重,O2 会丢失微小更新",
+                "当前 Paddle 的优化器 {o} 不支持 FP32 主权重，O2 会丢失微小更新",
                 o=type(optimizer).__name__,
             ),
-            hint=tr("use level: O1, or Adam / AdamW / Momentum / SGD", "请用 level: O1,或 Adam / AdamW / SGD 等"),
+            hint=tr("use level: O1, or Adam / AdamW / Momentum / SGD", "请用 level: O1，或 Adam / AdamW / SGD 等"),
         )
     originals = {t.name: (t, _alias(t)) for t in _tensors(model)}
     arguments = _accepted(

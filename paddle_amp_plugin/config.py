@@ -60,7 +60,7 @@ def read_amp(
     ``ConfigError`` with everything that is wrong, ``AmpError`` (AMP034) if ``document`` is no mapping.
     """
     if not isinstance(document, Mapping):
-        text = tr("the config is not a mapping (found: {v})", "配置不是映射(实际值:{v})", v=show(document))
+        text = tr("the config is not a mapping (found: {v})", "配置不是映射（实际值：{v}）", v=show(document))
         raise AmpError("AMP034", text)
     merged, touched, problems = overlay(document, overrides or {})
     problems.extend(misspellings(merged, host))

@@ -51,14 +51,17 @@ def load_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except RecursionError:
         raise _not_yaml(name, tr("nested too deeply", "嵌套过深")) from None
     except VALUE_FAULTS as error:
-        raise _not_yaml(name, tr("unreadable value: {e}", "无法解析的值:{e}", e=error)) from None
+        raise _not_yaml(name, tr("unreadable value: {e}", "无法解析的值：{e}", e=error)) from None
     if data is None:
         raise AmpError("AMP034", tr("{f} is empty", "{f} 是空文件", f=name))
     if not isinstance(data, dict):
         message = tr(
-            "the top level of {f} is not a mapping (found: {v})", "{f} 的顶层不是映射(实际值:{v})", f=name, v=show(data)
+            "the top level of {f} is not a mapping (found: {v})",
+            "{f} 的顶层不是映射（实际值：{v}）",
+            f=name,
+            v=show(data),
         )
-        raise AmpError("AMP034", message, hint=tr("write `key: value` lines", "请写成 `键: 值` 的形式"))
+        raise AmpError("AMP034", message, hint=tr("write `key: value` lines", "请写成 `键：值` 的形式"))
     return data
 
 
@@ -68,11 +71,11 @@ def _read_text(name: str) -> str:
     except (FileNotFoundError, NotADirectoryError):
         raise AmpError(
             "AMP030",
-            tr("no such file: {f}", "文件不存在:{f}", f=name),
+            tr("no such file: {f}", "文件不存在：{f}", f=name),
             hint=tr("relative paths start at {d}", "相对路径以 {d} 为起点", d=_current_folder()),
         ) from None
     except IsADirectoryError:
-        message = tr("{f} is a folder, not a YAML file", "{f} 是文件夹,不是 YAML 文件", f=name)
+        message = tr("{f} is a folder, not a YAML file", "{f} 是文件夹，不是 YAML 文件", f=name)
         raise AmpError("AMP030", message) from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or str(error)
@@ -84,7 +87,7 @@ def _read_text(name: str) -> str:
         line = raw.count(b"\n", 0, error.start) + 1
         message = tr(
             "{f} is not UTF-8 text (byte {b} at line {n})",
-            "{f} 不是 UTF-8 文本(第 {n} 行,字节 {b})",
+            "{f} 不是 UTF-8 文本（第 {n} 行，字节 {b}）",
             f=name,
             b=f"0x{raw[error.start]:02x}",
             n=line,
@@ -157,7 +160,7 @@ def _refuse_duplicates(root: Any, name: str) -> None:
             continue
         message = tr(
             "{f}: the key {p} stands twice (lines {a} and {b})",
-            "{f}:键 {p} 出现了两次(第 {a} 行与第 {b} 行)",
+            "{f}：键 {p} 出现了两次（第 {a} 行与第 {b} 行）",
             f=name,
             p=path,
             a=first,

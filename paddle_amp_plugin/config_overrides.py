@@ -35,7 +35,7 @@ def parse_override(text: str) -> tuple[str, Any]:
 
 
 def _bad_override(text: str, path: str) -> Problem:
-    message = tr("-o cannot read this (found: {v})", "-o 无法解析(实际值:{v})", v=show(text))
+    message = tr("-o cannot read this (found: {v})", "-o 无法解析（实际值：{v}）", v=show(text))
     return Problem("AMP014", path or "-o", message, value=text, allowed="key=value, key.subkey=value")
 
 
@@ -67,10 +67,10 @@ def _bad_shape(value: object, path: str) -> Problem:
     if value is None:
         message = tr("the key has no value", "该键没有值")
     else:
-        message = tr("cannot be read (found: {v})", "无法识别(实际值:{v})", v=show(value))
+        message = tr("cannot be read (found: {v})", "无法识别（实际值：{v}）", v=show(value))
     text = tr(
         "true, false, one of the words fp16, bf16, O1, O2, OD, or a mapping",
-        "true、false,fp16、bf16、O1、O2、OD 之一,或一个映射",
+        "true、false,fp16、bf16、O1、O2、OD 之一，或一个映射",
     )
     return Problem("AMP005", path, message, value=value, allowed=text, suggestion=suggestion)
 
@@ -136,7 +136,7 @@ def _set_amp(
     if target == home:
         return _set_whole(merged, home, found if present else None, value, spelled, touched)
     if found is False:
-        message = tr("{home} is false, so this would do nothing", "{home} 为 false,此项不会起作用", home=home)
+        message = tr("{home} is false, so this would do nothing", "{home} 为 false，此项不会起作用", home=home)
         return Problem("AMP009", spelled, message, value=value, allowed=f"-o {home}=true", suggestion=f"{home}=true")
     try:
         _set(merged, home.split("."), widen(found, path=home))

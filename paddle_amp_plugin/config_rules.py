@@ -46,7 +46,7 @@ NOT_YET = (
         lambda v: bool(v > 1),
         True,
         "gradient accumulation; write 1",
-        "梯度累积;请写 1",
+        "梯度累积；请写 1",
     ),
 )
 
@@ -59,7 +59,7 @@ def cross_problems(settings: AmpSettings, path_of: Callable[[str], str], broken:
     if not {"level", "master_grad"} & set(broken) and settings.master_grad is True and settings.level != "O2":
         message = tr(
             "master_grad works at level O2 only (level is {level})",
-            "master_grad 仅适用于 O2 级别(当前 level 为 {level})",
+            "master_grad 仅适用于 O2 级别（当前 level 为 {level}）",
             level=settings.level,
         )
         yield Problem("AMP008", path_of("master_grad"), message, True, "auto, false", "level: O2")
@@ -102,7 +102,10 @@ def _eval_dtype(settings: AmpSettings, path_of: Callable[[str], str]) -> Iterato
     if settings.dtype == "auto" or settings.eval_dtype in ("float32", settings.dtype):
         return
     message = tr(
-        "evaluation in {e}, but training in {d}", "评估使用 {e},训练却使用 {d}", e=settings.eval_dtype, d=settings.dtype
+        "evaluation in {e}, but training in {d}",
+        "评估使用 {e}，训练却使用 {d}",
+        e=settings.eval_dtype,
+        d=settings.dtype,
     )
     yield Problem(
         "AMP015", path_of("eval_dtype"), message, settings.eval_dtype, f"float32, {settings.dtype}", "float32"
@@ -118,7 +121,7 @@ def not_yet_problems(
         if row.refused and row.key not in broken and row.applies(value):
             message = tr(
                 "valid, but not available yet in this version (found: {v}): {what}",
-                "有效,但此版本尚不支持(实际值:{v}):{what}",
+                "有效，但此版本尚不支持（实际值：{v}）：{what}",
                 v=show(value),
                 what=tr(row.en, row.zh),
             )
@@ -131,7 +134,7 @@ def notes_of(settings: AmpSettings, written: Mapping[str, str]) -> Iterator[Note
         value = getattr(settings, row.key)
         if not row.refused and row.key in written and row.applies(value):
             en = f"{written[row.key]}: {value} is valid, but not available yet in this version: {row.en}"
-            zh = f"{written[row.key]}:{value} 有效,但此版本尚不支持:{row.zh}"
+            zh = f"{written[row.key]}:{value} 有效，但此版本尚不支持：{row.zh}"
             yield Note("AMP022", en, zh)
     yield from _unknown_ops(settings, written)
     scaling = [key for key in written if key in _SCALING_KEYS]
@@ -141,7 +144,7 @@ def notes_of(settings: AmpSettings, written: Mapping[str, str]) -> Iterator[Note
             yield Note(
                 "AMP021",
                 f"bfloat16 needs no loss scaling, so this has no effect: {paths}",
-                f"bfloat16 不需要 loss scaling,以下设置不起作用:{paths}",
+                f"bfloat16 不需要 loss scaling，以下设置不起作用：{paths}",
             )
         return
     init = settings.init_loss_scaling
@@ -151,8 +154,8 @@ def notes_of(settings: AmpSettings, written: Mapping[str, str]) -> Iterator[Note
             "AMP020",
             f"a static loss scale of {init:g} is low: below {low} small float16 gradients become zero and "
             "training may stall without a message; use_dynamic_loss_scaling: true, or init_loss_scaling: 1024",
-            f"静态 loss scale {init:g} 过低:低于 {low} 时,较小的 float16 梯度会变成零,训练可能无声停滞;"
-            "建议 use_dynamic_loss_scaling: true,或 init_loss_scaling: 1024",
+            f"静态 loss scale {init:g} 过低：低于 {low} 时，较小的 float16 梯度会变成零，训练可能无声停滞；"
+            "建议 use_dynamic_loss_scaling: true，或 init_loss_scaling: 1024",
         )
 
 
@@ -169,8 +172,8 @@ def _unknown_ops(settings: AmpSettings, written: Mapping[str, str]) -> Iterator[
                 "AMP023",
                 f"{written[key]}: Paddle's AMP lists know no op {op}, so it has no effect"
                 + (f"; did you mean {meant}?" if meant else ""),
-                f"{written[key]}:Paddle 的 AMP 名单中没有算子 {op},不会起作用"
-                + (f";您是不是想写 {meant}?" if meant else ""),
+                f"{written[key]}:Paddle 的 AMP 名单中没有算子 {op}，不会起作用"
+                + (f"；您是不是想写 {meant}?" if meant else ""),
             )
 
 

@@ -259,7 +259,7 @@ _COUNT = (f"a whole number from 1 to {LARGEST_COUNT}", f"1 到 {LARGEST_COUNT} �
 _SCALE = ("a number from 2**-24 to 2**126", "2**-24 到 2**126 之间的数")
 _OPS = (
     "a list of op names as Paddle's AMP lists spell them, e.g. [matmul_v2, conv2d]",
-    "算子名称列表,写法与 Paddle 的 AMP 名单一致,例如 [matmul_v2, conv2d]",
+    "算子名称列表，写法与 Paddle 的 AMP 名单一致，例如 [matmul_v2, conv2d]",
 )
 #: Dotted key -> what is allowed, in English and Chinese.
 ALLOWED: Mapping[str, tuple[str, str]] = {
@@ -270,12 +270,12 @@ ALLOWED: Mapping[str, tuple[str, str]] = {
     "custom_white_list": _OPS,
     "fp32_layers": (
         'a list of layer name patterns, e.g. ["backbone.conv1", "head.*"]',
-        '层名称模式的列表,例如 ["backbone.conv1", "head.*"]',
+        '层名称模式的列表，例如 ["backbone.conv1", "head.*"]',
     ),
-    "init_loss_scaling": (f"{_SCALE[0]}, or auto", f"{_SCALE[1]},或 auto"),
+    "init_loss_scaling": (f"{_SCALE[0]}, or auto", f"{_SCALE[1]}，或 auto"),
     "use_dynamic_loss_scaling": _FLAG,
-    "incr_ratio": ("a number greater than 1 (as float32)", "大于 1 的数(按 float32 计)"),
-    "decr_ratio": ("a number greater than 0 and less than 1 (as float32)", "大于 0 且小于 1 的数(按 float32 计)"),
+    "incr_ratio": ("a number greater than 1 (as float32)", "大于 1 的数（按 float32 计）"),
+    "decr_ratio": ("a number greater than 0 and less than 1 (as float32)", "大于 0 且小于 1 的数（按 float32 计）"),
     "incr_every_n_steps": _COUNT,
     "decr_every_n_nan_or_inf": _COUNT,
     "min_loss_scaling": _SCALE,
@@ -316,7 +316,7 @@ def _problem(key: str, path: str, kind: str, context: Mapping[str, Any], value: 
         code, said, suggestion = context["code"], tr(context["en"], context["zh"]), context["suggestion"]
     else:  # the only one left of pydantic's own: `monitor` is no mapping
         code, said, suggestion = "AMP002", tr("not a mapping", "不是映射"), ""
-    message = tr("{said} (found: {value})", "{said}(实际值:{value})", said=said, value=show(value))
+    message = tr("{said} (found: {value})", "{said}（实际值：{value}）", said=said, value=show(value))
     return Problem(code, path, message, value=value, allowed=allowed(key), suggestion=suggestion)
 
 
@@ -332,5 +332,5 @@ def unknown_key(key: str, path: str, value: object) -> Problem:
     near = nearest(name, candidates)
     if not near and name.lower() in ("enable", "enabled", "use_amp", "use", "on", "off"):
         near = "amp: true / amp: false"
-    message = tr("unknown key (value: {value})", "未知的键(其值:{value})", value=show(value))
+    message = tr("unknown key (value: {value})", "未知的键（其值：{value}）", value=show(value))
     return Problem("AMP001", path, message, value=value, allowed=", ".join(candidates), suggestion=near)

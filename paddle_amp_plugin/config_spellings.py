@@ -191,12 +191,12 @@ def contradiction(a: Written, b: Written, why: str = "") -> Problem:
     """AMP009: two places say different things; both paths and both values are named."""
     message = tr(
         "{q} is {w}, but {p} is {v}; {why}",
-        "{q} 为 {w},而 {p} 为 {v};{why}",
+        "{q} 为 {w}，而 {p} 为 {v};{why}",
         p=a.path,
         v=_short(a.value),
         q=b.path,
         w=_short(b.value),
-        why=why or tr("they must agree: keep one of them", "两者必须一致:请只保留其中一个"),
+        why=why or tr("they must agree: keep one of them", "两者必须一致：请只保留其中一个"),
     )
     return Problem("AMP009", b.path, message, value=b.value)
 

@@ -30,9 +30,9 @@ class Problem:
     def __str__(self) -> str:
         lines = [f"[{self.code}] {self.path}: {self.message}"]
         if self.allowed:
-            lines.append("    " + tr("allowed: {a}", "允许的值:{a}", a=self.allowed))
+            lines.append("    " + tr("allowed: {a}", "允许的值：{a}", a=self.allowed))
         if self.suggestion:
-            lines.append("    " + tr("did you mean: {s}", "您是不是想写:{s}", s=self.suggestion))
+            lines.append("    " + tr("did you mean: {s}", "您是不是想写：{s}", s=self.suggestion))
         return "\n".join(lines)
 
 

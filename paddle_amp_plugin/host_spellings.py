@@ -106,7 +106,7 @@ def _host_name_meant(key: str, known: Mapping[str, str]) -> str:
 def _misspelt(path: str, value: object, meant: str) -> Problem:
     message = tr(
         "no one reads this key, so it would do nothing (value: {value})",
-        "没有程序读取这个键,它不会起任何作用(其值:{value})",
+        "没有程序读取这个键，它不会起任何作用（其值：{value}）",
         value=show(value),
     )
     return Problem("AMP010", plain(path), message, value=value, allowed=meant, suggestion=meant)

@@ -47,14 +47,14 @@ def _choose(config: AmpConfig, device: Device, family: str) -> _Choice:
     if device.kind == "cpu" and config.cpu == "error":
         raise AmpError(
             "AMP017",
-            tr("this run has no GPU, and amp.cpu is error", "本次运行没有 GPU,而 amp.cpu 为 error"),
+            tr("this run has no GPU, and amp.cpu is error", "本次运行没有 GPU，而 amp.cpu 为 error"),
             hint=tr(
                 "amp.cpu: emulate runs mixed precision in software; amp.cpu: off trains in FP32",
-                "amp.cpu: emulate 以软件方式运行混合精度;amp.cpu: off 以 FP32 训练",
+                "amp.cpu: emulate 以软件方式运行混合精度；amp.cpu: off 以 FP32 训练",
             ),
         )
     if device.kind == "cpu" and config.cpu == "off":
-        return _Choice(off=tr("a CPU, and amp.cpu is off: FP32", "设备为 CPU 且 amp.cpu 为 off:使用 FP32"))
+        return _Choice(off=tr("a CPU, and amp.cpu is off: FP32", "设备为 CPU 且 amp.cpu 为 off：使用 FP32"))
     if config.dtype != "auto":
         return _explicit(config.dtype, device)
     return _automatic(device, family)
@@ -91,7 +91,7 @@ def _explicit(dtype: Half, device: Device) -> _Choice:
     if holds(device, other):
         hint = tr(
             "write amp.dtype: {o}, or auto; or amp: false to train in FP32",
-            "写 amp.dtype: {o} 或 auto;或写 amp: false 以 FP32 训练",
+            "写 amp.dtype: {o} 或 auto；或写 amp: false 以 FP32 训练",
             o=other,
         )
     raise AmpError("AMP016", _lack(device, dtype), hint=hint)
@@ -103,12 +103,12 @@ def _automatic(device: Device, family: str) -> _Choice:
     The convolutions of PP-OCRv2 / v3 detection exceed float16 (PaddleOCR PR #10119, #10180).
     """
     if not holds(device, "float16") and not holds(device, "bfloat16"):
-        return _Choice(off=tr("{lack}: FP32", "{lack}:使用 FP32", lack=_lack(device, "float16")))
+        return _Choice(off=tr("{lack}: FP32", "{lack}：使用 FP32", lack=_lack(device, "float16")))
     detection = family.split("/")[0].strip().lower() == "det"
     if detection and holds(device, "bfloat16"):
         reason = tr(
             "auto: text detection can leave the range of float16 (65504), bfloat16 has that of FP32",
-            "auto:文本检测可能超出 float16 的范围(65504),bfloat16 的范围与 FP32 相同",
+            "auto：文本检测可能超出 float16 的范围（65504），bfloat16 的范围与 FP32 相同",
         )
         return _Choice("bfloat16", reason)
     if not holds(device, "float16"):
@@ -118,13 +118,13 @@ def _automatic(device: Device, family: str) -> _Choice:
             "AMP018",
             "text detection can leave the range of float16 (65504), and this device has no bfloat16; if the loss "
             "scale collapses, keep the layers at fault in FP32 with amp.fp32_layers",
-            "文本检测可能超出 float16 的范围(65504),而此设备不支持 bfloat16;"
-            "若 loss scale 崩溃,请用 amp.fp32_layers 让出问题的层保持 FP32",
+            "文本检测可能超出 float16 的范围（65504），而此设备不支持 bfloat16;"
+            "若 loss scale 崩溃，请用 amp.fp32_layers 让出问题的层保持 FP32",
         )
         return _Choice("float16", tr("auto: {lack}", "auto:{lack}", lack=_lack(device, "bfloat16")), notes=[note])
     if device.kind == "cpu":
-        return _Choice("float16", tr("auto: what most GPUs would use", "auto:与多数 GPU 的选择一致"))
-    return _Choice("float16", tr("auto: this device computes in it", "auto:此设备支持"))
+        return _Choice("float16", tr("auto: what most GPUs would use", "auto：与多数 GPU 的选择一致"))
+    return _Choice("float16", tr("auto: this device computes in it", "auto：此设备支持"))
 
 
 def _off_plan(config: AmpConfig, device: Device, family: str, choice: _Choice) -> Plan:
@@ -165,7 +165,7 @@ def _on_plan(config: AmpConfig, device: Device, family: str, choice: _Choice) ->
     if software_half:
         whys["software_half"] = tr(
             "no GPU: half precision is computed in software; the numerics are real, the speed is not",
-            "没有 GPU:以软件方式计算半精度;数值真实,速度不具参考性",
+            "没有 GPU：以软件方式计算半精度；数值真实，速度不具参考性",
         )
     use_loss_scaling = choice.dtype == "float16"
     if not use_loss_scaling:
@@ -249,10 +249,10 @@ def _master_grad(config: AmpConfig, whys: dict[str, str]) -> bool:
         return config.master_grad
     if config.level == "O2":
         whys["master_grad"] = tr(
-            "auto: off; the update is made on FP32 master weights anyway", "auto:关闭;更新本来就在 FP32 主权重上进行"
+            "auto: off; the update is made on FP32 master weights anyway", "auto：关闭；更新本来就在 FP32 主权重上进行"
         )
     else:
-        whys["master_grad"] = tr("auto: off; for O2 only", "auto:关闭;仅用于 O2")
+        whys["master_grad"] = tr("auto: off; for O2 only", "auto：关闭；仅用于 O2")
     return False
 
 

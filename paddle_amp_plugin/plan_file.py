@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped, unused-ignore]
 from pydantic import TypeAdapter, ValidationError
 
+from paddle_amp_plugin.atomic import write_whole
 from paddle_amp_plugin.config_overrides import VALUE_FAULTS
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
@@ -42,7 +42,7 @@ def plan_from_yaml(text: str) -> Plan:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
     raise AmpError(
         "AMP029",
-        tr("this is not a plan file (at: {w})", "这不是计划文件(位置:{w})", w=what),
+        tr("this is not a plan file (at: {w})", "这不是计划文件（位置：{w}）", w=what),
         hint=tr("a run writes its own at start: amp/plan.yml", "每次运行开始时会写出 amp/plan.yml"),
     )
 
@@ -53,24 +53,10 @@ def write_plan(plan: Plan, path: str | os.PathLike[str]) -> Path:
     Whoever reads the file at any moment finds the old plan or the new one, whole. Raises ``AmpError``
     (AMP028) if it cannot be written; nothing half-written is left.
     """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "w", encoding="utf-8") as file:
-                file.write(plan_to_yaml(plan))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, target)
-        except BaseException:  # also Ctrl-C
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-    except OSError as error:
-        raise AmpError(
-            "AMP028",
-            tr("cannot write {f}: {e}", "无法写入 {f}:{e}", f=target, e=error.strerror or error),
-            hint=tr("check the output folder and its permissions", "请检查输出文件夹及其权限"),
-        ) from None
-    return target
+    text = plan_to_yaml(plan)
+    return write_whole(
+        Path(path),
+        lambda file: file.write_text(text, encoding="utf-8"),
+        code="AMP028",
+        hint=tr("check the output folder and its permissions", "请检查输出文件夹及其权限"),
+    )

@@ -141,5 +141,5 @@ def _shown(value: object) -> str:
             return "[]"
         head = ", ".join(map(str, value[:NAMES_SHOWN]))
         more = len(value) - NAMES_SHOWN
-        return head if more <= 0 else tr("{h} and {n} more", "{h} 等,另有 {n} 个", h=head, n=more)
+        return head if more <= 0 else tr("{h} and {n} more", "{h} 等，另有 {n} 个", h=head, n=more)
     return str(value)

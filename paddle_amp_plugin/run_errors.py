@@ -16,7 +16,8 @@ def collapsed(half: str, outcome: Outcome, *, steps: int, skips: int, diagnosis:
     message = tr(
         "the loss scale has collapsed: step {step} was skipped, the scale is {scale:g} and cannot help any more "
         "({skips} of {step} steps skipped)",
-        "loss scale 已崩溃:第 {step} 步被跳过,当前 scale 为 {scale:g},已无法再起作用(共 {step} 步,跳过 {skips} 步)",
+        "loss scale 已崩溃：第 {step} 步被跳过，当前 scale 为 {scale:g}，已无法再起作用"
+        "（共 {step} 步，跳过 {skips} 步）",
         step=steps,
         skips=skips,
         scale=outcome.new_scale,
@@ -27,10 +28,10 @@ def collapsed(half: str, outcome: Outcome, *, steps: int, skips: int, diagnosis:
         "a larger amp.init_loss_scaling if gradients were too small, a smaller one if the first steps overflowed; "
         "a lower Optimizer.lr.learning_rate (train with amp: false for a moment: if that is not finite either, "
         "it is not an AMP problem)",
-        "权重仍为最后一次有效更新的值,上一个检查点已保留。请逐项尝试:{first}"
-        'amp.fp32_layers: ["head.*"](把溢出的部分固定为 FP32);'
-        "梯度过小时增大 amp.init_loss_scaling,最初几步就溢出时减小它;"
-        "降低 Optimizer.lr.learning_rate(可先用 amp: false 训练片刻:若仍非有限值,则不是 AMP 的问题)",
+        "权重仍为最后一次有效更新的值，上一个检查点已保留。请逐项尝试：{first}"
+        'amp.fp32_layers: ["head.*"]（把溢出的部分固定为 FP32）；'
+        "梯度过小时增大 amp.init_loss_scaling，最初几步就溢出时减小它；"
+        "降低 Optimizer.lr.learning_rate（可先用 amp: false 训练片刻：若仍非有限值，则不是 AMP 的问题）",
         first="amp.dtype: bfloat16; " if half == "float16" else "",
     )
     if diagnosis and yaml:
@@ -66,12 +67,12 @@ def refuse_non_finite(model: paddle.nn.Layer) -> None:
                 "AMP046",
                 tr(
                     "the weight {n} is not finite any more; nothing was saved, the last checkpoint is kept",
-                    "权重 {n} 已出现非有限值;本次未保存,上一个检查点已保留",
+                    "权重 {n} 已出现非有限值；本次未保存，上一个检查点已保留",
                     n=name,
                 ),
                 hint=tr(
                     "lower the learning rate; if amp: false ends like this too, it is not an AMP problem",
-                    "请降低学习率;若 amp: false 也如此,则不是 AMP 的问题",
+                    "请降低学习率；若 amp: false 也如此，则不是 AMP 的问题",
                 ),
                 exit_code=EXIT_COLLAPSED,
             )

@@ -269,7 +269,7 @@ class LossScaler(paddle.amp.GradScaler):
             logger.info(
                 tr(
                     "the saved loss scaler is empty (it was switched off when it was saved): starting fresh at {scale}",
-                    "保存的 loss scaler 状态为空(保存时处于关闭状态):从 {scale} 重新开始",
+                    "保存的 loss scaler 状态为空（保存时处于关闭状态）：从 {scale} 重新开始",
                     scale=self.current_scale,
                 )
             )

@@ -203,7 +203,7 @@ class Session:
             self.logger.warning(
                 tr(
                     "amp: not one op of the forward pass computes in {d}: AMP has no effect on this model",
-                    "amp:前向计算中没有任何算子以 {d} 计算:AMP 对该模型没有作用",
+                    "amp：前向计算中没有任何算子以 {d} 计算：AMP 对该模型没有作用",
                     d=self.plan.dtype,
                 )
             )
@@ -260,7 +260,7 @@ class Session:
         self.logger.warning(
             tr(
                 "amp: no update since the last evaluation (the last {n} steps were skipped): not a best model",
-                "amp:自上次评估以来没有任何更新(最近 {n} 步均被跳过):不作为最佳模型",
+                "amp：自上次评估以来没有任何更新（最近 {n} 步均被跳过）：不作为最佳模型",
                 n=self.scaler.loss_scale.skips_in_a_row if self.scaler is not None else 0,
             )
         )
@@ -366,16 +366,16 @@ class Session:
         share, scale = self.half_share(), self.numbers().get("loss_scale")
         return tr(
             "amp: {steps} steps, {updates} updates, {skips} skipped{scale}{share}",
-            "amp:共 {steps} 步,更新 {updates} 次,跳过 {skips} 次{scale}{share}",
+            "amp：共 {steps} 步，更新 {updates} 次，跳过 {skips} 次{scale}{share}",
             steps=self.steps,
             updates=self.updates,
             skips=self.skips,
-            scale="" if scale is None else tr(", final loss scale {s:g}", ",最终 loss scale {s:g}", s=scale),
+            scale="" if scale is None else tr(", final loss scale {s:g}", "，最终 loss scale {s:g}", s=scale),
             share=""
             if share is None
             else tr(
                 ", {p:.0%} of the forward ops in {d}",
-                ",前向算子中 {p:.0%} 以 {d} 计算",
+                "，前向算子中 {p:.0%} 以 {d} 计算",
                 p=share,
                 d=self.plan.dtype,
             ),

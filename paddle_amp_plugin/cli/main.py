@@ -14,7 +14,7 @@ app = typer.Typer(
     name="paddle-amp",
     help=tr(
         "Mixed precision for PaddleOCR: right, visible, recoverable.",
-        "PaddleOCR 的混合精度训练:正确、可见、可恢复。",
+        "PaddleOCR 的混合精度训练：正确、可见、可恢复。",
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -26,7 +26,7 @@ app = typer.Typer(
     "run",
     help=tr(
         "Run your own script (for example your checkout's tools/train.py) with AMP from the config's `amp` key.",
-        "运行您自己的脚本(例如 PaddleOCR 目录中的 tools/train.py),按配置中的 `amp` 启用混合精度。",
+        "运行您自己的脚本（例如 PaddleOCR 目录中的 tools/train.py），按配置中的 `amp` 启用混合精度。",
     ),
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
 )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 
+from paddle_amp_plugin.atomic import write_whole
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import language, tr
 
@@ -43,20 +42,4 @@ def report(run_dir: Path, *, out: Path | None, png: bool, lang: str | None) -> P
 
 
 def _written(target: Path, write: Callable[[Path], object]) -> None:
-    """Writes beside ``target`` and moves it there, so that nobody sees half a file."""
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            write(temporary)
-            os.replace(temporary, target)
-        except BaseException:  # also Ctrl-C
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-            raise
-    except OSError as error:
-        raise AmpError(
-            "AMP084",
-            tr("cannot write {f}: {e}", "无法写入 {f}:{e}", f=target, e=error.strerror or error),
-            hint=tr("choose another place with --out", "请用 --out 指定其他位置"),
-        ) from None
+    write_whole(target, write, code="AMP084", hint=tr("choose another place with --out", "请用 --out 指定其他位置"))

@@ -20,7 +20,7 @@ def version_lines() -> list[str]:
             found.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:
             continue
-    lines += found or [tr("PaddlePaddle: not installed", "PaddlePaddle:未安装")]
+    lines += found or [tr("PaddlePaddle: not installed", "PaddlePaddle：未安装")]
     tested = ", ".join(("PaddleOCR 2.10", "PaddlePaddle 2.6.2 / 3.3.1"))
-    lines.append(tr("tested with: {t}", "已测试:{t}", t=tested))
+    lines.append(tr("tested with: {t}", "已测试：{t}", t=tested))
     return lines

@@ -30,7 +30,7 @@ def ocr_lines(
     val_lines: Annotated[int, typer.Option(help="Held-out lines. 留出行数。")] = Settings.val_lines,
     seed: Annotated[int, typer.Option(help="Same seed, same bytes. 随机种子。")] = Settings.seed,
     han: Annotated[int, typer.Option(help="Chinese characters. 汉字个数。")] = Settings.han,
-    max_width: Annotated[float, typer.Option(help="Widest line in em. 最大行宽(字)。")] = Settings.max_width,
+    max_width: Annotated[float, typer.Option(help="Widest line in em. 最大行宽（字）。")] = Settings.max_width,
 ) -> None:
     """Rendered Chinese text lines for the quick start. 快速上手用的渲染文本行。"""
     make_ocr_lines(out, lines, seed, val_lines=val_lines, han=han, max_width=max_width)
@@ -55,7 +55,7 @@ def real_lines(
     err.print(
         tr(
             "data: {t} real training lines, {r} rendered lines, {v} held-out real lines, {c} characters in {p}",
-            "数据:{p} 中有真实训练行 {t} 条、渲染行 {r} 条、留出真实行 {v} 条、字符 {c} 个",
+            "数据：{p} 中有真实训练行 {t} 条、渲染行 {r} 条、留出真实行 {v} 条、字符 {c} 个",
             t=made.train,
             r=made.rendered,
             v=made.val,
@@ -84,7 +84,7 @@ def main() -> None:
         Console(stderr=True).print(str(error), style="red", markup=False, soft_wrap=True)
         raise SystemExit(error.exit_code) from None
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo(tr("stopped; nothing half-made was left", "已中断;没有留下半成品"), err=True)
+        typer.echo(tr("stopped; nothing half-made was left", "已中断；没有留下半成品"), err=True)
         raise SystemExit(130) from None
     except Exception as error:
         show = getattr(error, "show", None)

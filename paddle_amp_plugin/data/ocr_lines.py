@@ -79,7 +79,7 @@ class Settings:
                     "AMP075",
                     tr(
                         "{n} is {v}; allowed: {a} to {b}",
-                        "{n} 的值是 {v};允许的范围:{a} 到 {b}",
+                        "{n} 的值是 {v}；允许的范围：{a} 到 {b}",
                         n=name,
                         v=value,
                         a=low,
@@ -113,7 +113,7 @@ def make_ocr_lines(
     out = Path(out).absolute()
     console = console or Console(stderr=True)
     if is_whole(out, settings):
-        console.print(tr("data: {p} is up to date", "数据:{p} 已是最新", p=out), soft_wrap=True)
+        console.print(tr("data: {p} is up to date", "数据：{p} 已是最新", p=out), soft_wrap=True)
         return False
     refuse_foreign(out)
     check_fonts()
@@ -123,7 +123,7 @@ def make_ocr_lines(
     console.print(
         tr(
             "data: {n} training lines, {v} held-out lines, {c} characters in {p}",
-            "数据:{p} 中有训练行 {n} 条、留出行 {v} 条、字符 {c} 个",
+            "数据：{p} 中有训练行 {n} 条、留出行 {v} 条、字符 {c} 个",
             n=lines,
             v=val_lines,
             c=len(vocabulary.characters),
@@ -151,8 +151,8 @@ def refuse_foreign(out: Path) -> None:
     if foreign:
         raise AmpError(
             "AMP074",
-            tr("{p} exists and was not made by this command", "{p} 已存在,且不是由本命令生成", p=out),
-            hint=tr("choose another folder, or move it away", "请换一个目录,或先把它移走"),
+            tr("{p} exists and was not made by this command", "{p} 已存在，且不是由本命令生成", p=out),
+            hint=tr("choose another folder, or move it away", "请换一个目录，或先把它移走"),
         )
 
 
@@ -161,7 +161,7 @@ def _disk_error(out: Path, error: OSError) -> AmpError:
     denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
     hint = ""
     if full:
-        hint = tr("free about 60 MB, or choose another folder with --out", "请腾出约 60 MB,或用 --out 换一个目录")
+        hint = tr("free about 60 MB, or choose another folder with --out", "请腾出约 60 MB，或用 --out 换一个目录")
     elif denied:
         hint = tr("choose a folder you may write to, with --out", "请用 --out 指定一个有写权限的目录")
     reason = error.strerror or str(error)

@@ -210,12 +210,12 @@ def make_real_lines(
             "AMP078",
             tr(
                 "{p}: {t} training and {v} held-out lines are left; both are needed",
-                "{p}:剩下训练行 {t} 条、留出行 {v} 条;两者都不能为空",
+                "{p}：剩下训练行 {t} 条、留出行 {v} 条；两者都不能为空",
                 p=label_file,
                 t=len(train),
                 v=len(val),
             ),
-            hint=tr("add photos, or raise max_width", "请增加照片,或调大 max_width"),
+            hint=tr("add photos, or raise max_width", "请增加照片，或调大 max_width"),
         )
     out = Path(out).absolute()
     refuse_foreign(out)

@@ -82,7 +82,7 @@ class RangeReport:
         lines = [
             tr(
                 "layer {n} ({t}) reaches {v:.6g} in FP32, past float16's 65504: dtype: bfloat16, or fp32_layers",
-                "层 {n}({t})在 FP32 下达到 {v:.6g},超过 float16 的 65504:请用 dtype: bfloat16 或 fp32_layers",
+                "层 {n}({t})在 FP32 下达到 {v:.6g}，超过 float16 的 65504：请用 dtype: bfloat16 或 fp32_layers",
                 n=r.name or "-",
                 t=r.type,
                 v=r.out_absmax,
@@ -92,7 +92,7 @@ class RangeReport:
         lines += [
             tr(
                 "layer {n} ({t}) reaches {v:.6g}, within a factor of 8 of float16's 65504",
-                "层 {n}({t})达到 {v:.6g},距 float16 的上限 65504 不足 8 倍",
+                "层 {n}({t})达到 {v:.6g}，距 float16 的上限 65504 不足 8 倍",
                 n=r.name or "-",
                 t=r.type,
                 v=r.out_absmax,
@@ -103,7 +103,7 @@ class RangeReport:
             lines.append(
                 tr(
                     "{k} layer(s) have most gradients below 6e-8: keep loss scaling on, start it high (first: {n})",
-                    "有 {k} 层的多数梯度小于 6e-8:请保持 loss scaling 并从较大的值开始(例如 {n})",
+                    "有 {k} 层的多数梯度小于 6e-8：请保持 loss scaling 并从较大的值开始（例如 {n}）",
                     k=len(self.losing),
                     n=self.losing[0].name or "-",
                 )

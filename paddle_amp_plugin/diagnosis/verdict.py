@@ -22,7 +22,7 @@ def cause(diagnosis: Diagnosis) -> tuple[str, str]:
         others = ", ".join(diagnosis.other_networks)
         texts = (
             f"{texts[0]} Only the sub-network {diagnosis.network} is affected, not {others}.",
-            f"{texts[1]}只有子网络 {diagnosis.network} 受影响,{others} 正常。",
+            f"{texts[1]}只有子网络 {diagnosis.network} 受影响，{others} 正常。",
         )
     return texts[0] + _remedy_words(diagnosis)[0], texts[1] + _remedy_words(diagnosis)[1]
 
@@ -87,88 +87,90 @@ def number(value: Any) -> str:
 
 
 _WORDS: dict[str, tuple[str, str]] = {
-    "finite": ("The step was finite: nothing to treat.", "该步的梯度均为有限值,无需处理。"),
+    "finite": ("The step was finite: nothing to treat.", "该步的梯度均为有限值，无需处理。"),
     "data": (
         "Not an AMP problem: the batch itself is not finite ({place} holds {value}). Look at this sample and at what "
         "prepares it.",
-        "不是 AMP 的问题:数据本身含有非有限值({place} 中有 {value})。请检查该样本及其预处理。",
+        "不是 AMP 的问题：数据本身含有非有限值（{place} 中有 {value}）。请检查该样本及其预处理。",
     ),
     "weights": (
         "Not an AMP problem: the weight {place} already is {value}; no precision can repair it. Go back to the "
         "last checkpoint; if it happens again, lower the learning rate.",
-        "不是 AMP 的问题:权重 {place} 已经是 {value},任何精度都无法挽回。请回到上一个检查点;若再次发生,请降低学习率。",
+        "不是 AMP 的问题：权重 {place} 已经是 {value}，"
+        "任何精度都无法挽回。请回到上一个检查点；若再次发生，请降低学习率。",
     ),
     "fp32_forward": (
         "Not an AMP problem: in FP32 the forward pass is not finite either ({who}: {value}). The usual reason is a "
         "learning rate that is too high.",
-        "不是 AMP 的问题:FP32 的前向计算同样出现非有限值({who}:{value})。最常见的原因是学习率过高。",
+        "不是 AMP 的问题：FP32 的前向计算同样出现非有限值（{who}:{value}）。最常见的原因是学习率过高。",
     ),
     "fp32_loss": (
         "Not an AMP problem: in FP32 the outputs are finite, but the loss term {terms} is {value}.",
-        "不是 AMP 的问题:FP32 下网络输出有限,但损失项 {terms} 为 {value}。",
+        "不是 AMP 的问题：FP32 下网络输出有限，但损失项 {terms} 为 {value}。",
     ),
     "fp32_backward": (
         "Not an AMP problem: in FP32 forward pass and loss are finite, but gradients are not (first at {who}).",
-        "不是 AMP 的问题:FP32 下前向与损失有限,但梯度非有限(最先出现在 {who})。",
+        "不是 AMP 的问题：FP32 下前向与损失有限，但梯度非有限（最先出现在 {who}）。",
     ),
     "learning_rate": (
         "Not an AMP problem: in plain FP32 training the loss runs away as well at the learning rate {value} "
         "({growth} within a few updates on this very batch). Lower it, or warm it up for longer.",
-        "不是 AMP 的问题:以学习率 {value} 做纯 FP32 训练,损失同样发散(在同一批数据上更新数次后{growth_zh})。"
+        "不是 AMP 的问题：以学习率 {value} 做纯 FP32 训练，损失同样发散（在同一批数据上更新数次后{growth_zh}）。"
         "请降低学习率或延长预热。",
     ),
     "forward_overflow": (
         "{Who} needs {value} in FP32, and {half} ends at {limit}: it became infinite in the forward pass. A finite "
         "loss does not clear it: an activation can hide an infinity, the gradients cannot.",
-        "{Who} 在 FP32 下达到 {value},而 {half} 的上限是 {limit}:前向计算中变成了无穷大。损失有限并不代表模型正常:"
-        "激活函数可以掩盖无穷大,梯度则不能。",
+        "{Who} 在 FP32 下达到 {value}，而 {half} 的上限是 {limit}：前向计算中变成了无穷大。损失有限并不代表模型正常："
+        "激活函数可以掩盖无穷大，梯度则不能。",
     ),
     "norm_scale": (
         "{Who} is given or gives up to {value}, past the {limit} of {half}: the normalization layer {norm} has "
         "scales up to {weight}.",
-        "{Who} 的数值达到 {value},超过 {half} 的上限 {limit}:归一化层 {norm} 的缩放参数高达 {weight}。",
+        "{Who} 的数值达到 {value}，超过 {half} 的上限 {limit}：归一化层 {norm} 的缩放参数高达 {weight}。",
     ),
     "mask_constant": (
         "A mask constant of magnitude {value} becomes -inf in {half} (limit {limit}) at {who}; the softmax of a row "
         "that is masked throughout is then NaN.",
-        "掩码常数(量级 {value})在 {half} 中变成 -inf(上限 {limit}),位置:{who};整行被掩盖时 softmax 的结果为 NaN。",
+        "掩码常数（量级 {value}）在 {half} 中变成 -inf（上限 {limit}），"
+        "位置：{who}；整行被掩盖时 softmax 的结果为 NaN。",
     ),
     "unsafe_op": (
         "{Who} computes in {half} and reaches {value}, past {limit}. Paddle lists this op as one that needs FP32; "
         "preset: safe keeps it there.",
-        "{Who} 以 {half} 计算,数值达到 {value},超过 {limit}。"
-        "Paddle 将该算子列为需要 FP32 的算子;preset: safe 会保持 FP32。",
+        "{Who} 以 {half} 计算，数值达到 {value}，超过 {limit}。"
+        "Paddle 将该算子列为需要 FP32 的算子；preset: safe 会保持 FP32。",
     ),
     "underflow": (
         "{Who} computes in {half}, where a value too small for it became 0 or a share too near to 1 became 1; its "
         "result is then not finite (in FP32: {value}).",
-        "{Who} 以 {half} 计算:过小的值变成了 0,或过于接近 1 的值变成了 1,结果因而非有限(FP32 下为 {value})。",
+        "{Who} 以 {half} 计算：过小的值变成了 0，或过于接近 1 的值变成了 1，结果因而非有限（FP32 下为 {value}）。",
     ),
     "loss_term": (
         "The loss term {terms} is not finite though the loss is computed in FP32 ({who}): what it is given was rounded "
         "away in {half}. In FP32 it is finite.",
-        "损失以 FP32 计算,但损失项 {terms} 仍非有限({who}):其输入在 {half} 中被舍入掉了。全程 FP32 时它是有限的。",
+        "损失以 FP32 计算，但损失项 {terms} 仍非有限（{who}）：其输入在 {half} 中被舍入掉了。全程 FP32 时它是有限的。",
     ),
     "loss_scale": (
         "The forward pass is fine; only the loss scale {scale} is too high for this batch: at {who} the scaled "
         "gradient is {value}, past {limit}. At a scale of {to} the step is finite; "
         "dynamic loss scaling finds that by itself.",
-        "前向计算正常,只是 loss scale {scale} 对这批数据过大:{who} 处放大后的梯度达到 {value},超过 {limit}。"
+        "前向计算正常，只是 loss scale {scale} 对这批数据过大：{who} 处放大后的梯度达到 {value}，超过 {limit}。"
         "scale 为 {to} 时该步有限。动态 loss scaling 会自行找到。",
     ),
     "backward": (
         "The forward pass is fine, the backward pass of {who} leaves the range of {half} at any loss scale (FP32 "
         "gradient: {value}).",
-        "前向计算正常,{who} 的反向计算在任何 loss scale 下都超出 {half} 的范围(FP32 梯度:{value})。",
+        "前向计算正常，{who} 的反向计算在任何 loss scale 下都超出 {half} 的范围（FP32 梯度：{value}）。",
     ),
     "replay_failed": (
         "{Who} is the first whose output is not finite. The batch could not be run again ({error}), so neither FP32 "
         "nor a remedy could be tried.",
-        "{Who} 最先输出非有限值。该批数据无法重跑({error}),因此未能验证 FP32 及补救办法。",
+        "{Who} 最先输出非有限值。该批数据无法重跑（{error}），因此未能验证 FP32 及补救办法。",
     ),
     "unknown": (
         "The step was not finite, but run again the same batch is, or no layer could be shown to be at fault.",
-        "该步出现非有限值,但重跑同一批数据时正常,或未能确定是哪一层的问题。",
+        "该步出现非有限值，但重跑同一批数据时正常，或未能确定是哪一层的问题。",
     ),
 }
 
@@ -180,23 +182,23 @@ def _remedy_words(d: Diagnosis) -> tuple[str, str]:
     if not text:
         return (
             " No layer or op in FP32 would have avoided it short of the whole model: train with amp: false.",
-            "除非整个模型使用 FP32,固定任何层或算子都无济于事:请用 amp: false 训练。",
+            "除非整个模型使用 FP32，固定任何层或算子都无济于事：请用 amp: false 训练。",
         )
     if d.dtype or d.level:
         now = d.plan.get("dtype" if d.dtype else "level", "")
         return (
             f" At {now}, no layer in FP32 would have avoided it; the YAML below does (this very step was run again).",
-            f"在 {now} 下,固定任何层为 FP32 都无法避免;使用下面的 YAML 可以(已重跑验证该步)。",
+            f"在 {now} 下，固定任何层为 FP32 都无法避免；使用下面的 YAML 可以（已重跑验证该步）。",
         )
     en, zh = "", ""
     if sum(pin.kind == "layer" for pin in d.pins) > 1:
         en, zh = (
             " What it hands on is as large, so the next ones need FP32 as well.",
-            "它的输出同样过大,后续层也需 FP32。",
+            "它的输出同样过大，后续层也需 FP32。",
         )
     return (
         f"{en} With the YAML below this very step is finite (it was run again).",
-        f"{zh}使用下面的 YAML,该步即为有限(已重跑验证)。",
+        f"{zh}使用下面的 YAML，该步即为有限（已重跑验证）。",
     )
 
 

@@ -116,14 +116,14 @@ class Controller:
         if not others and section.get("use_gpu") is None:
             section["use_gpu"] = gpu
             self.say(
-                tr("amp: Global.use_gpu is not set: using {g}", "amp:未设置 Global.use_gpu:使用 {g}", g=_device(gpu))
+                tr("amp: Global.use_gpu is not set: using {g}", "amp：未设置 Global.use_gpu：使用 {g}", g=_device(gpu))
             )
         elif not others and section["use_gpu"] and not gpu:
             section["use_gpu"] = False
             self.say(
                 tr(
                     "amp: Global.use_gpu is true, but this machine or this Paddle has no GPU: using {g}",
-                    "amp:Global.use_gpu 为 true,但本机或当前 Paddle 没有 GPU:使用 {g}",
+                    "amp:Global.use_gpu 为 true，但本机或当前 Paddle 没有 GPU：使用 {g}",
                     g=_device(gpu),
                 )
             )
@@ -161,10 +161,8 @@ class Controller:
             folder = Path(config["Global"]["save_model_dir"]) / "amp"
             writes = self.training and _rank() == 0
             self.session = Session(plan, logger=logger, folder=folder if writes else None)
-            if self.training:
-                self.session.watch(self._monitor(plan, folder))
         elif self.training:
-            logger.info(tr("amp: off for this run", "amp:本次运行已关闭"))
+            logger.info(tr("amp: off for this run", "amp：本次运行已关闭"))
 
     def _monitor(self, plan: Any, folder: Path) -> Monitor:
         return Monitor(
@@ -185,9 +183,29 @@ class Controller:
         """
         result = wrapped(*args, **kwargs)
         arguments = bound(wrapped, args, kwargs)
+        self._say_what_was_loaded(arguments["config"]["Global"])
         if self.session is not None and self.training and arguments["optimizer"] is not None:
             self.session.prepare(arguments["model"], arguments["optimizer"])
         return result
+
+    def _say_what_was_loaded(self, section: dict[str, Any]) -> None:
+        if self.session is None:
+            return
+        if self.training and section.get("checkpoints"):
+            self.say(
+                tr(
+                    "amp: resumed; the checkpoint holds no loss scale: it starts at {s}, and steps count from 1",
+                    "amp：恢复训练；检查点中没有 loss scale：从 {s} 开始，步数从 1 计",
+                    s=f"{self.plan.scaling.init:g}",
+                )
+            )
+        elif not self.training and not section.get("checkpoints") and not section.get("pretrained_model"):
+            self.say(
+                tr(
+                    "amp: no weights were given, the model is random: -o Global.pretrained_model=…/best_accuracy",
+                    "amp：未指定权重，模型为随机初始化：-o Global.pretrained_model=…/best_accuracy",
+                )
+            )
 
     def train(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         self.trained = True
@@ -198,6 +216,8 @@ class Controller:
         arguments = bound(wrapped, args, kwargs)
         arguments["scaler"] = None
         session = self.session
+        # Not before: a run that fails on its data or its pins leaves no record of steps it never made.
+        session.watch(self._monitor(session.plan, Path(arguments["config"]["Global"]["save_model_dir"]) / "amp"))
         self._indicator = getattr(arguments["eval_class"], "main_indicator", "") if "eval_class" in arguments else ""
         schedule = arguments.get("lr_scheduler")
         held = routed_method(schedule, "step", session.after_update) if hasattr(schedule, "step") else nullcontext()
@@ -262,7 +282,7 @@ class Controller:
             "AMP044",
             tr(
                 "PaddleOCR needs the package {p} (module {m}) for this config, and it is not installed",
-                "此配置需要软件包 {p}(模块 {m}),但尚未安装",
+                "此配置需要软件包 {p}（模块 {m}），但尚未安装",
                 p=package,
                 m=module,
             ),
@@ -273,7 +293,7 @@ class Controller:
     def _registry(self) -> list[Patch]:
         program, save_load = "tools.program", "ppocr.utils.save_load"
         reads = tr("reads the amp key", "读取 amp 设置")
-        saves = tr("saves FP32 masters, never non-finite weights", "保存 FP32 主权重,绝不保存非有限权重")
+        saves = tr("saves FP32 masters, never non-finite weights", "保存 FP32 主权重，绝不保存非有限权重")
         exports = tr("exports from FP32 masters", "从 FP32 主权重导出")
         checks = tr("looks at the data before training", "训练前检查数据")
         installs = tr("no pip install behind your back", "不擅自执行 pip install")

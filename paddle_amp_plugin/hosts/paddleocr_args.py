@@ -46,7 +46,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         if not equals or not key:
             raise AmpError(
                 "AMP050",
-                tr("-o {t}: expected key=value", "-o {t}:应写成 键=值", t=text),
+                tr("-o {t}: expected key=value", "-o {t}：应写成 键=值", t=text),
                 hint=tr("for example -o Global.epoch_num=1", "例如 -o Global.epoch_num=1"),
             )
         if "=" in value:
@@ -59,7 +59,7 @@ def parse(argv: Sequence[str]) -> Arguments:
             options[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise AmpError(
-                "AMP050", tr("-o {t}: the value is not valid YAML", "-o {t}:该值不是有效的 YAML", t=text)
+                "AMP050", tr("-o {t}: the value is not valid YAML", "-o {t}：该值不是有效的 YAML", t=text)
             ) from None
     return Arguments(known.config, options)
 
@@ -80,8 +80,8 @@ def preflight(argv: Sequence[str], *, training: bool) -> config.AmpConfig | None
     if arguments.config_path is None:
         raise AmpError(
             "AMP050",
-            tr("no config file given: -c FILE is missing", "未指定配置文件:缺少 -c FILE"),
-            hint=tr("for example: -c configs/ocr_amp.yml", "例如:-c configs/ocr_amp.yml"),
+            tr("no config file given: -c FILE is missing", "未指定配置文件：缺少 -c FILE"),
+            hint=tr("for example: -c configs/ocr_amp.yml", "例如：-c configs/ocr_amp.yml"),
         )
     if Path(arguments.config_path).suffix not in (".yml", ".yaml"):
         raise AmpError(
@@ -113,7 +113,7 @@ def check_sections(document: Mapping[str, Any], source: str) -> None:
         raise AmpError(
             "AMP055",
             tr("{f} has no section {m}", "{f} 中缺少 {m} 部分", f=source, m=", ".join(missing)),
-            hint=tr("is it a PaddleOCR config?", "它是 PaddleOCR 的配置文件吗?"),
+            hint=tr("is it a PaddleOCR config?", "它是 PaddleOCR 的配置文件吗？"),
         )
 
 
@@ -170,5 +170,5 @@ def check_output_folder(folder: Any) -> None:
                 f=folder,
                 e=f"{place}: {error.strerror or error}",
             ),
-            hint=tr("choose another folder: -o Global.save_model_dir=…", "请换一个目录:-o Global.save_model_dir=…"),
+            hint=tr("choose another folder: -o Global.save_model_dir=…", "请换一个目录：-o Global.save_model_dir=…"),
         ) from None

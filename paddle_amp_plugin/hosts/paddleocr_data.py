@@ -68,14 +68,14 @@ def _check_label_file(file: str, folder: str, delimiter: str, where: str, logger
         reason = _fault(lines[number], folder, delimiter)
         if reason:
             bad += 1
-            first = first or tr("line {n}: {r}", "第 {n} 行:{r}", n=number + 1, r=reason)
+            first = first or tr("line {n}: {r}", "第 {n} 行：{r}", n=number + 1, r=reason)
     if bad == looked:
-        raise _missing(f"{where}.label_file_list", file, tr("no line is usable; {f}", "没有可用的行;{f}", f=first))
+        raise _missing(f"{where}.label_file_list", file, tr("no line is usable; {f}", "没有可用的行；{f}", f=first))
     if bad:
         logger.warning(
             tr(
                 "amp: {f}: {b} of {n} lines looked at are not usable ({first}); PaddleOCR replaces them by others",
-                "amp:{f}:抽查的 {n} 行中有 {b} 行不可用({first});PaddleOCR 会用其他样本代替",
+                "amp:{f}：抽查的 {n} 行中有 {b} 行不可用（{first}）；PaddleOCR 会用其他样本代替",
                 f=file,
                 b=bad,
                 n=looked,
@@ -143,7 +143,7 @@ class RetryGuard:
         if depth >= RETRIES:
             message = tr(
                 "{n} samples in a row could not be read; the last one: {last}",
-                "连续 {n} 个样本无法读取;最后一个:{last}",
+                "连续 {n} 个样本无法读取；最后一个：{last}",
                 n=depth,
                 last=self.last or _sample(instance, args),
             )

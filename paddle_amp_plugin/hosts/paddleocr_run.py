@@ -49,7 +49,7 @@ def run_script(
     if not path.is_file():
         raise AmpError(
             "AMP052",
-            tr("no such script: {s}", "脚本不存在:{s}", s=script),
+            tr("no such script: {s}", "脚本不存在：{s}", s=script),
             hint=tr("relative paths start at {d}", "相对路径以 {d} 为起点", d=os.getcwd()),
         )
     tree = find_tree(paddleocr_dir) if paddleocr_dir else (tree_of_script(path) or find_tree(None))
@@ -164,7 +164,7 @@ def say_next(controller: paddleocr.Controller, tools: str) -> None:
             f" Global.save_res_path={_quoted(folder / 'predicts.txt')}"
         )
         rows.append((tr("use", "使用"), f"{tools}infer_{kind}.py {base} {target}"))
-    print(tr("\nWhat to do next:", "\n接下来可以:"))
+    print(tr("\nWhat to do next:", "\n接下来可以："))
     for name, command in rows:
         print(f"  {name}: {command}")
 

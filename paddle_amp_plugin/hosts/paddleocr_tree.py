@@ -69,13 +69,13 @@ def find_tree(explicit: str | None = None) -> Tree:
         tr(
             "no PaddleOCR training tree was found (--paddleocr and PADDLEOCR_HOME are not given, {d} is none, "
             "the package {p} is not installed)",
-            "未找到 PaddleOCR 训练代码(未指定 --paddleocr 与 PADDLEOCR_HOME,{d} 不是,也未安装 {p})",
+            "未找到 PaddleOCR 训练代码（未指定 --paddleocr 与 PADDLEOCR_HOME,{d} 不是，也未安装 {p}）",
             d=here,
             p=PACKAGE,
         ),
         hint=tr(
             "give your checkout with --paddleocr DIR, or: {i}",
-            "请用 --paddleocr DIR 指定您的 PaddleOCR 目录,或执行:{i}",
+            "请用 --paddleocr DIR 指定您的 PaddleOCR 目录，或执行：{i}",
             i=INSTALL,
         ),
     )
@@ -112,14 +112,14 @@ def _wrong(folder: Path, missing: list[str], source: str) -> AmpError:
         "AMP041",
         tr(
             "{f} ({s}) is not a PaddleOCR training tree: {w}",
-            "{f}({s})不是 PaddleOCR 训练代码目录:{w}",
+            "{f}({s})不是 PaddleOCR 训练代码目录：{w}",
             f=folder,
             s=source,
             w=what,
         ),
         hint=tr(
             "the official paddleocr wheel cannot train; use a git checkout, or: {i}",
-            "官方 paddleocr 安装包不能训练;请使用 git 检出的代码,或执行:{i}",
+            "官方 paddleocr 安装包不能训练；请使用 git 检出的代码，或执行：{i}",
             i=INSTALL,
         ),
     )

@@ -165,12 +165,12 @@ def _unknown(host: str, patch: Patch, reason: str) -> AmpError:
         "AMP040",
         tr(
             "this version of {h} is not supported: {t} was looked for, and {r}",
-            "不支持此版本的 {h}:查找了 {t},但{r}",
+            "不支持此版本的 {h}：查找了 {t}，但{r}",
             h=host,
             t=patch.target,
             r=reason,
         ),
-        hint=tr("supported versions: see `paddle-amp version`", "支持的版本:见 `paddle-amp version`"),
+        hint=tr("supported versions: see `paddle-amp version`", "支持的版本：见 `paddle-amp version`"),
     )
 
 

@@ -142,12 +142,12 @@ def target_dtype(op: str, seen: int, first: Any) -> Any:
             "AMP060",
             tr(
                 "op {op} got half and float32 inputs outside auto_cast; a GPU refuses that",
-                "算子 {op} 在 auto_cast 之外同时收到半精度与 float32 输入;GPU 会拒绝这样的输入",
+                "算子 {op} 在 auto_cast 之外同时收到半精度与 float32 输入；GPU 会拒绝这样的输入",
                 op=op,
             ),
             hint=tr(
                 "run the model inside paddle.amp.auto_cast, or cast the input to the weights' dtype",
-                "请在 paddle.amp.auto_cast 内运行模型,或把输入转换为权重的 dtype",
+                "请在 paddle.amp.auto_cast 内运行模型，或把输入转换为权重的 dtype",
             ),
         )
     return FLOAT32
