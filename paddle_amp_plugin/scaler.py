@@ -1,6 +1,6 @@
 """A ``paddle.amp.GradScaler`` that follows :class:`~paddle_amp_plugin.loss_scaling.LossScale`.
 
-What differs from Paddle's own, and why (facts 2, 3, 4 and 9 were probed on Paddle 2.6.2 and 3.3.1):
+What differs from Paddle's own, and why (all probed on Paddle 2.6.2 and 3.3.1):
 
 * the scale has a floor and a ceiling; Paddle's halves down to exactly 0 and never comes back;
 * it never switches itself off. Paddle's ``scale()`` does, for good, when the global amp dtype is not float16,

@@ -1,4 +1,4 @@
-"""The loss scaler against Paddle's own rules and against the faults of FAULTS facts 2, 3, 4, 5, 7 and 9."""
+"""The loss scaler against Paddle's own rules, and against the faults of Paddle's own scaler."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_without_loss_scaling_a_step_that_is_not_finite_is_still_skipped():
 
 
 def test_main_grad_is_what_is_tested_and_unscaled():
-    """HOSTS 2, defect 2: MixPrecisionLayer moves gradients to main_grad, where Paddle's scaler does not look."""
+    """MixPrecisionLayer moves gradients to main_grad, where Paddle's scaler does not look."""
     weight, optimizer = one_weight()
     scaler = LossScaler(ScalingPolicy(init=4.0))
     weight.main_grad = paddle.to_tensor([2.0])

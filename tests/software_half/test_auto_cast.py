@@ -119,7 +119,7 @@ def test_decorate_keeps_batch_norm_and_excluded_layers(dtype):
     half = getattr(paddle, dtype)
     assert net[0].weight.dtype == half
     assert net[1].weight.dtype == net[1]._mean.dtype == net[2].weight.dtype == paddle.float32
-    # Paddle keeps LayerNorm for float16 only (FAULTS fact 6); the plugin's decorate cures that.
+    # Paddle keeps LayerNorm for float16 only; the plugin's decorate cures that.
     assert net[3].weight.dtype == (paddle.float32 if dtype == "float16" else half)
     with paddle.amp.auto_cast(level="O2", dtype=dtype):
         assert net(paddle.rand([2, 4, 8, 8])).shape == [2, 8, 6, 6]

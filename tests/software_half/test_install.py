@@ -107,7 +107,7 @@ def test_static_mode_and_export_work_while_installed(tmp_path):
 
 
 def test_paddle_alone_still_warns_and_does_nothing():
-    """FAULTS fact 1, outside software half: the host's CPU behaviour is untouched."""
+    """Outside software half the host's CPU behaviour is untouched."""
     with paddle.amp.auto_cast(level="O1"):
         assert paddle.matmul(paddle.ones([2, 2]), paddle.ones([2, 2])).dtype == paddle.float32
     assert paddle.amp.GradScaler().state_dict() == {}

@@ -1,4 +1,4 @@
-"""Software half against Paddle's own cast plan, op by op (DESIGN 5, "how we know it is faithful", a).
+"""Software half against Paddle's own cast plan, op by op (docs, "How we know it is faithful", 1).
 
 For each test model the forward is built in static mode, where Paddle 3's C++ AMP code inserts its casts on a CPU
 too, and run under software half; see tests/reference/pir_casts.py for what is compared and why it is a GPU's plan.
