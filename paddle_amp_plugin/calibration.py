@@ -10,6 +10,7 @@ where a run starts whose gradients are not finite at any scale (which the diagno
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from paddle_amp_plugin.messages import tr
 
 if TYPE_CHECKING:
     from paddle_amp_plugin.diagnosis import Subject
+
+_Look = tuple[float | None, str]
 
 #: So many batches are looked at.
 BATCHES = 3
@@ -55,6 +58,15 @@ class Calibration:
             self.fits.append(find_scale(top, [], 1.0, LIMITS["float16"]))
         except Exception as error:
             self.failure = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+
+    def agree(self, of_all: Callable[[_Look], list[_Look]]) -> None:
+        """With several processes: what the last batch of the one with the largest gradients allows."""
+        everybody = of_all((self.fits[-1] if self.fits else None, self.failure))
+        self.failure = next((failure for _, failure in everybody if failure), "")
+        if self.failure or not self.fits:
+            return
+        fits = [fit for fit, _ in everybody if fit is not None]
+        self.fits[-1] = min(fits) if len(fits) == len(everybody) else None
 
     def words(self, scale: float) -> str:
         """Why the loss scale now is ``scale``, in the user's language."""

@@ -35,6 +35,15 @@ def all_float32(model: paddle.nn.Layer, optimizer: Any) -> None:
     _to_masters(model, optimizer, model.sublayers(include_self=True))
 
 
+def to_bfloat16(model: paddle.nn.Layer, optimizer: Any) -> None:
+    """Every float16 parameter and buffer is its FP32 master rounded to bfloat16; masters and their moments stay."""
+    for tensor in list(autocast._half_tensors(model)):
+        if tensor._grad_ivar() is not None:
+            tensor.clear_gradient(False)  # an emptied one in float16 (see below)
+        with paddle.no_grad(), autocast.no_auto_cast():
+            autocast._share(tensor, autocast.master_of(tensor, model, optimizer).astype("bfloat16"))
+
+
 def _to_masters(model: paddle.nn.Layer, optimizer: Any, layers: Iterable[paddle.nn.Layer]) -> None:
     own = (t for layer in layers for t in (*layer._parameters.values(), *layer._buffers.values()))
     half = {id(t): t for t in own if t is not None and t._is_initialized() and t.dtype in autocast.HALF}
@@ -69,6 +78,19 @@ def plan_with_pins(plan: Plan, layers: Iterable[str], ops: Iterable[str], scale:
     )
 
 
+def plan_bfloat16(plan: Plan, reason: str) -> Plan:
+    """The same plan in bfloat16, which has the range of FP32 and needs no loss scale."""
+    return dataclasses.replace(
+        plan,
+        dtype="bfloat16",
+        dtype_reason=reason,
+        use_loss_scaling=False,
+        calibrate=False,
+        probe=False,
+        eval_dtype="float32" if plan.eval_dtype == "float32" else "bfloat16",
+    )
+
+
 def plan_float32(plan: Plan, reason: str) -> Plan:
     """The plan of a run whose AMP was switched off on the way."""
     return dataclasses.replace(
@@ -80,6 +102,7 @@ def plan_float32(plan: Plan, reason: str) -> Plan:
         dtype="float32",
         use_loss_scaling=False,
         calibrate=False,
+        probe=False,
         master_weight=False,
         master_grad=False,
         eval_dtype="float32",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paddle_amp_plugin.config import AmpConfig, Note, Source
@@ -30,6 +30,7 @@ class _Choice:
     reason: str = ""
     off: str = ""
     notes: list[Note] = field(default_factory=list)
+    probe: bool = False
 
 
 def make_plan(config: AmpConfig, device: Device, *, family: str = "") -> Plan:
@@ -57,7 +58,13 @@ def _choose(config: AmpConfig, device: Device, family: str) -> _Choice:
         return _Choice(off=tr("a CPU, and amp.cpu is off: FP32", "设备为 CPU 且 amp.cpu 为 off：使用 FP32"))
     if config.dtype != "auto":
         return _explicit(config.dtype, device)
-    return _automatic(device, family)
+    choice = _automatic(device, family)
+    return choice if choice.off or choice.dtype != "float16" else _to_be_probed(choice)
+
+
+def _to_be_probed(choice: _Choice) -> _Choice:
+    reason = tr("{r}; the first batches are asked", "{r}；并由最初几个批次验证", r=choice.reason)
+    return replace(choice, reason=reason, probe=True)
 
 
 def holds(device: Device, dtype: Half) -> bool:
@@ -205,6 +212,7 @@ def _on_plan(config: AmpConfig, device: Device, family: str, choice: _Choice) ->
         whys=whys,
         sources=sources,
         notes=(*_notes(config, choice), *choice.notes),
+        probe=choice.probe,
     )
 
 

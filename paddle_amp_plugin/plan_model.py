@@ -74,6 +74,7 @@ class Plan:
     whys: Mapping[str, str]
     sources: Mapping[str, Source]
     notes: tuple[Note, ...]
+    probe: bool = False  # dtype auto chose float16: the first batches are asked whether it holds them
 
     def rows(self) -> list[Row]:
         """The plan as table rows, in the order of the ``amp`` key; texts in the user's language."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +22,7 @@ from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import Outcome
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.norm_buffers import NormBuffers
+from paddle_amp_plugin.replicas import Exchange, several_processes
 from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_method
 from paddle_amp_plugin.run_errors import refuse_non_finite
 from paddle_amp_plugin.scaler import LossScaler
@@ -33,27 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddle_amp_plugin.monitor import Monitor, Verdict
-    from paddle_amp_plugin.plan import Device, Plan
-
-
-def current_device() -> Device:
-    """The device Paddle computes on now, and which half types it can compute in (never raises)."""
-    from paddle_amp_plugin.plan import Device
-
-    place = paddle.device.get_device()
-    kind = place.split(":", 1)[0]
-    if kind != "gpu":
-        return Device(kind=kind, name=kind.upper(), capability=None, float16=kind != "cpu", bfloat16=False)
-    capability = tuple(paddle.device.cuda.get_device_capability())
-    # Paddle's own thresholds: paddle/amp/auto_cast.py, _is_gpu_float16_supported and _is_gpu_bfloat16_supported.
-    rocm = paddle.is_compiled_with_rocm()
-    return Device(
-        kind="gpu",
-        name=paddle.device.cuda.get_device_name(),
-        capability=capability,
-        float16=capability[0] >= 7 or rocm,
-        bfloat16=capability[0] >= 8 or rocm,
-    )
+    from paddle_amp_plugin.plan import Plan
 
 
 class Session:
@@ -83,6 +63,7 @@ class Session:
         self._observer: StepObserver | None = None
         self._updates_judged = 0
         self._finished: tuple[Outcome, Verdict | None] | None = None
+        self._exchange: Exchange | None = None
         self.around: Callable[[], Any] = contextlib.nullcontext
         self.treatment = Treatment(self, folder)
 
@@ -122,6 +103,9 @@ class Session:
     def close(self) -> None:
         """Gives the model its classes back and removes software half, if this session installed it."""
         self.treatment.close()
+        if self._exchange is not None:
+            self._exchange.close()
+            self._exchange = None
         if self._observer is not None:
             self._observer.monitor.close()
             self._observer = None
@@ -137,7 +121,8 @@ class Session:
         """``prepare`` if that was not done, then the context of the training loop."""
         self.prepare(model, optimizer)
         self.loss = loss
-        if isinstance(model, paddle.DataParallel) and int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) > 1:
+        if isinstance(model, paddle.DataParallel) and several_processes():
+            self._exchange = Exchange(model, self.plan)
             self.around = model.no_sync  # a batch that is run again exchanges no gradients
         return self.training(optimizer)
 
@@ -160,8 +145,24 @@ class Session:
 
     def follow(self, plan: Plan) -> None:
         """A healing has changed the plan: from here on the forward pass runs under this one."""
+        if self._exchange is not None:
+            self._exchange.follow(plan)
         self.plan = self._cast = plan
         self.ops, self._calls = None, 0
+
+    def healed(self) -> None:
+        """What is skipped or not is judged anew from here on."""
+        if self._observer is not None:
+            self._observer.monitor.judge_anew()
+
+    @contextlib.contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Inside it, what the model calls is not routed through the session."""
+        before, self._busy = self._busy, True
+        try:
+            yield
+        finally:
+            self._busy = before
 
     def _model_called(self, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._mode != "train" or self._busy:
@@ -231,6 +232,8 @@ class Session:
             return call()
         self._busy, self._finished = True, None
         try:
+            if self._exchange is not None:
+                self._exchange.gradients()
             self.treatment.examine()
             if self._observer is not None:
                 self.scaler.unscale_(self.optimizer)

@@ -6,7 +6,6 @@ is finite the scale is left to find its place. What it costs, it costs when arme
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +15,17 @@ import paddle
 from paddle_amp_plugin import healing
 from paddle_amp_plugin.calibration import Calibration
 from paddle_amp_plugin.diagnosis import Batch, Diagnosis, LayerWatch, Subject, diagnose, says, write_diagnosis, yaml_of
+from paddle_amp_plugin.dtype_probe import DtypeProbe, beyond_words
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
+from paddle_amp_plugin.plan import holds
 from paddle_amp_plugin.plan_file import write_plan
 from paddle_amp_plugin.recorded import Recorded
+from paddle_amp_plugin.replicas import of_all_processes
 from paddle_amp_plugin.run_errors import collapsed, not_an_amp_problem
 
 if TYPE_CHECKING:
+    from paddle_amp_plugin.diagnosis.ranges import LayerRange
     from paddle_amp_plugin.loss_scaling import Outcome
     from paddle_amp_plugin.monitor import Verdict
     from paddle_amp_plugin.session import Session
@@ -58,12 +61,18 @@ class Treatment:
         self._found: Diagnosis | None = None
         self._last: Diagnosis | None = None  # since the last update
         self._calibration = Calibration() if session.plan.calibrate else None
+        self._probe = DtypeProbe() if session.plan.probe else None
+        self._gradients_wait = False  # of micro-batches whose update is still to come
 
     # -- what the host does ------------------------------------------------------------------------------------
 
     def model_called(self, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is about to be called for a training step."""
-        if not paddle.is_grad_enabled() or not (self._armed or self._calibration is not None):
+        if not paddle.is_grad_enabled():
+            return
+        if self._probe is not None and not self._gradients_wait:
+            self._look_at_dtype(self._probe, call)
+        if not (self._armed or self._calibration is not None):
             return
         self._recorded = Recorded(call, args, kwargs)
         if self._armed and self._watch is None:
@@ -83,6 +92,7 @@ class Treatment:
 
     def backward(self, loss: paddle.Tensor) -> None:
         """``backward`` is about to run from this loss."""
+        self._gradients_wait = True
         if self._recorded is not None:
             self._recorded.backward(loss)
 
@@ -91,6 +101,7 @@ class Treatment:
         recorded, self._recorded = self._recorded, None
         if self._calibration is not None and recorded is not None:
             self._calibration.look(self._subject(recorded))
+            self._calibration.agree(of_all_processes)
         watch, self._watch = self._watch, None
         if watch is None:
             return
@@ -101,7 +112,7 @@ class Treatment:
             return
         self._armed = 0
         mine = diagnose(watch, self._subject(recorded), step=self._session.steps + 1)
-        self._found = self._last = together(_of_all_processes(mine))
+        self._found = self._last = together(of_all_processes(mine))
 
     def _subject(self, recorded: Recorded) -> Subject:
         session = self._session
@@ -114,6 +125,7 @@ class Treatment:
     def stepped(self, outcome: Outcome, verdict: Verdict | None) -> None:
         """The step is over, made or skipped: acts on what was found, or arms the watch for the next one."""
         found, self._found = self._found, None
+        self._gradients_wait = False
         if not outcome.skipped:
             self._healthy, self._last, self._search_down_to = outcome.old_scale, None, 0.0
         self._calibrate()
@@ -129,6 +141,44 @@ class Treatment:
         watch, self._watch, self._recorded = self._watch, None, None
         if watch is not None:
             watch.__exit__(None, None, None)
+
+    # -- dtype: auto -----------------------------------------------------------------------------------------
+
+    def _look_at_dtype(self, probe: DtypeProbe, call: Callable[[], Any]) -> None:
+        """Before a step in float16: does the batch fit into it? If not: bfloat16, or the layers at fault in FP32."""
+        session = self._session
+        assert session.model is not None
+        with session.by_itself():
+            mine = probe.look(session.model, session.plan, session.optimizer, call)
+        found = tuple({row.name: row for rows in of_all_processes(mine) for row in rows}.values())
+        if found:
+            self._leave_float16(found)
+        elif probe.done:
+            self._probe = None
+            session.logger.info(probe.words())
+
+    def _leave_float16(self, found: tuple[LayerRange, ...]) -> None:
+        session = self._session
+        assert session.model is not None and session.scaler is not None
+        reason = beyond_words(found)
+        if holds(session.plan.device, "bfloat16"):
+            self._probe = self._calibration = None
+            healing.to_bfloat16(session.model, session.optimizer)
+            session.scaler.without_scaling()
+            session.follow(healing.plan_bfloat16(session.plan, tr("auto: {r}", "auto：{r}", r=reason)))
+            what = tr("bfloat16", "bfloat16")
+        else:
+            names = [row.name for row in found if row.name]
+            healing.pin_layers(session.model, session.optimizer, names)
+            session.follow(healing.plan_with_pins(session.plan, names, (), session.scaler.current_scale))
+            what = tr(
+                "float16, with fp32_layers: [{n}], since this device has no bfloat16",
+                "float16，并设 fp32_layers: [{n}]，因为此设备没有 bfloat16",
+                n=", ".join(names),
+            )
+        session.logger.info(tr("amp: dtype auto: {w}; {r}", "amp：dtype auto：{w}；{r}", w=what, r=reason))
+        if self.folder is not None:
+            self._guarded(lambda folder: write_plan(session.plan, folder / "plan.yml"))
 
     # -- arming ----------------------------------------------------------------------------------------------
 
@@ -272,6 +322,7 @@ class Treatment:
             self.treated.append(found)
         self._armed, self._quiet_until, self._search_down_to, self._last = 0, 0, 0.0, None
         self._lost_before = self._session.skips
+        self._session.healed()
         if self.folder is not None:
             self._guarded(lambda folder: write_plan(self._session.plan, folder / "plan.yml"))
 
@@ -301,15 +352,6 @@ class Treatment:
             self._session.logger.warning(
                 tr("amp: not written: {e}", "amp：无法写入：{e}", e=str(error).splitlines()[0] or type(error).__name__)
             )
-
-
-def _of_all_processes(mine: Diagnosis) -> list[Diagnosis]:
-    """Every process has its own batch, so each may have found another thing, or nothing."""
-    if int(os.environ.get("PADDLE_TRAINERS_NUM", "1")) <= 1:
-        return [mine]
-    everybody: list[Diagnosis] = []
-    paddle.distributed.all_gather_object(everybody, mine)
-    return everybody
 
 
 def together(found: list[Diagnosis]) -> Diagnosis:

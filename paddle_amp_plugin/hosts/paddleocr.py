@@ -148,7 +148,8 @@ class Controller:
     def _make_session(self, config: dict[str, Any], logger: logging.Logger) -> None:
         from paddle_amp_plugin import plan as plans
         from paddle_amp_plugin import plan_table
-        from paddle_amp_plugin.session import Session, current_device
+        from paddle_amp_plugin.device import current_device
+        from paddle_amp_plugin.session import Session
 
         architecture = config.get("Architecture", {})
         family = f"{architecture.get('model_type', '')}/{architecture.get('algorithm', '')}"

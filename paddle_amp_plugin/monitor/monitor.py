@@ -80,8 +80,7 @@ class Monitor:
     def step(self, event: StepEvent) -> Verdict | None:
         """Counts and writes one event. Returns the verdict if it was time for one (``say`` got its line)."""
         if event.step <= self._last_step:  # resumed from a checkpoint: what came after it is not part of this run
-            self._skips.clear()
-            self._since_verdict = self._quiet_until = 0
+            self.judge_anew()
         self._last_step = event.step
         self._skips.append(bool(event.skipped))
         if event.skipped or event.step == 1 or event.step % self._every == 0:
@@ -90,6 +89,11 @@ class Monitor:
         if verdict is not None and self._rank == 0:
             self._say("amp: " + verdict.text())
         return verdict
+
+    def judge_anew(self) -> None:
+        """The skips so far are of a run that was another: before a resume, or before a healing."""
+        self._skips.clear()
+        self._since_verdict = self._quiet_until = 0
 
     def _verdict(self, event: StepEvent) -> Verdict | None:
         """The verdict when it is due, or an alarm ahead of its turn; one alarm in ``verdict_every`` steps."""
