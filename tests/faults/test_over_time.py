@@ -84,6 +84,7 @@ def test_several_culprits_in_turn(tmp_path):
             model.two[0].weight.copy_(model.two[0].weight * 80.0, True)
 
     fault = Fault(TwoSick, lambda step: (rand(4, 4, seed=1) + 2000.0, paddle.full([4, 1], 0.4)), r1_loss, spoil=spoil)
+    assert fault.host_alone(40)[2] == 40
     result = fault.run(60, folder=tmp_path)
     assert result.culprits == ["one.0", "two.0"] and result.error is None, result.lines
     assert result.lost == 8 and result.finite
@@ -182,6 +183,7 @@ def test_one_of_three_sub_networks(level):
         return {"loss": sum(terms.values()), **terms}
 
     fault = Fault(Distilled, images, loss, rate=3e-3)
+    assert fault.host_alone(15, level=level)[2] == 15
     result = fault.run(60, level=level)
     assert result.culprits == ["Student.conv2"] and result.treated[0].network == "Student" and result.lost == 4
     assert result.finite and near(result.losses, fault.float32(56))

@@ -74,7 +74,9 @@ def test_db(level):
 @needs("svtr")
 @pytest.mark.parametrize("level", ["O1", "O2"])
 def test_svtr(level):
-    check(sick("svtr", SVTR_LAYER), SVTR_LAYER, 24, level=level)
+    fault = sick("svtr", SVTR_LAYER)
+    assert fault.host_alone(4, level=level)[2] == 4
+    check(fault, SVTR_LAYER, 24, level=level)
 
 
 @needs("bert")
@@ -99,6 +101,7 @@ def test_bert_with_a_mask_of_1e9_at_o2_with_preset_fast():
         return model
 
     fault = Fault(build, lambda step: (ids, labels), None, rate=1e-3)
+    assert fault.host_alone(8, level="O2")[2] == 8
     result = fault.run(24, level="O2", preset="fast")
     assert result.error is None and result.lost == 4 and result.finite, (result.error, result.lines)
     found = result.treated[0]
@@ -115,9 +118,14 @@ def test_a_poisoned_batch_is_not_an_amp_problem():
     image[0, 0, 3, 3] = np.nan
     bad = [paddle.to_tensor(image), *good[1:]]
     fault = Fault(lambda: models.build("crnn")[0], lambda step: tuple(bad if step >= 2 else good), None)
+    _, _, skips, model = fault.host_alone(20)
+    assert skips == 18 and not np.isfinite(model.state_dict()["net.backbone.conv1.bn._mean"].numpy()).all()
     result = fault.run(20)
     assert result.error.code == "AMP054" and result.error.exit_code == 3 and "input.0" in result.error.message
     assert result.session.updates == 2 and result.finite and not result.treated
     assert result.session.scaler.current_scale > 64  # the search of four steps, and no change for the diagnosis
-    single = Fault(fault.build, lambda step: tuple(bad if step == 2 else good), None).run(8)
+    one_bad = Fault(fault.build, lambda step: tuple(bad if step == 2 else good), None)
+    _, _, skips, model = one_bad.host_alone(8)
+    assert skips == 1 and not np.isfinite(model.state_dict()["net.backbone.conv1.bn._mean"].numpy()).all()
+    single = one_bad.run(8)
     assert single.error is None and single.lost == 1 and single.finite

@@ -136,6 +136,7 @@ class LongDot(nn.Layer):
 
 def test_r2_matmul():
     fault = Fault(LongDot, lambda step: (paddle.full([2, 4096], 4.0), paddle.full([2, 1], 0.3)), r1_loss)
+    assert fault.host_alone(15)[2] == 15
     result = fault.run(60)
     assert [(p.kind, p.name) for p in result.treated[0].pins] == [("op", "matmul_v2")] and result.error is None
     assert "matmul_v2" in result.session.plan.custom_black_list and result.lost == 4 and result.finite
@@ -163,6 +164,7 @@ def test_r3_unsafe_op_at_o2_with_preset_fast(name):
             return function(self.body(x))
 
     fault = Fault(Unsafe, lambda step: (rand(4, 4, seed=step % 3), paddle.full([4, 4], 0.1)), r1_loss)
+    assert fault.host_alone(15, level="O2")[2] == 15
     result = fault.run(40, level="O2", preset="fast")
     assert result.error is None and result.finite and result.lost <= 5, result.lines
     assert op in [p.name for p in result.treated[0].pins]
