@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from paddle_amp_plugin import autocast
+from paddle_amp_plugin import autocast, moments
+from paddle_amp_plugin.checkpoint import Checkpoints
+from paddle_amp_plugin.device import current_device
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import Outcome
 from paddle_amp_plugin.messages import tr
@@ -33,27 +35,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from paddle_amp_plugin.monitor import Monitor, Verdict
-    from paddle_amp_plugin.plan import Device, Plan
+    from paddle_amp_plugin.plan import Plan
 
-
-def current_device() -> Device:
-    """The device Paddle computes on now, and which half types it can compute in (never raises)."""
-    from paddle_amp_plugin.plan import Device
-
-    place = paddle.device.get_device()
-    kind = place.split(":", 1)[0]
-    if kind != "gpu":
-        return Device(kind=kind, name=kind.upper(), capability=None, float16=kind != "cpu", bfloat16=False)
-    capability = tuple(paddle.device.cuda.get_device_capability())
-    # Paddle's own thresholds: paddle/amp/auto_cast.py, _is_gpu_float16_supported and _is_gpu_bfloat16_supported.
-    rocm = paddle.is_compiled_with_rocm()
-    return Device(
-        kind="gpu",
-        name=paddle.device.cuda.get_device_name(),
-        capability=capability,
-        float16=capability[0] >= 7 or rocm,
-        bfloat16=capability[0] >= 8 or rocm,
-    )
+__all__ = ["Session", "current_device"]
 
 
 class Session:
@@ -78,13 +62,14 @@ class Session:
         self._busy = False
         self._half_installed = False
         self._calls = 0
-        self._norms: NormBuffers | None = None
+        self.norms: NormBuffers | None = None
         self._last_skipped = False
         self._observer: StepObserver | None = None
-        self._updates_judged = 0
+        self.updates_judged = 0
         self._finished: tuple[Outcome, Verdict | None] | None = None
         self.around: Callable[[], Any] = contextlib.nullcontext
         self.treatment = Treatment(self, folder)
+        self.checkpoints = Checkpoints(self)
 
     @property
     def updates(self) -> int:
@@ -103,6 +88,7 @@ class Session:
                     tr("this session already holds another model", "此会话已绑定另一个模型"),
                 )
             return
+        self.checkpoints.preparing(inner)
         if self.plan.software_half:
             self._install_software_half()
         autocast.decorate(self.plan, inner, optimizer)
@@ -110,7 +96,8 @@ class Session:
         self.scaler = LossScaler(
             self.plan.scaling, use_loss_scaling=self.plan.use_loss_scaling, on_outcome=self._on_outcome
         )
-        self._norms = NormBuffers(inner)
+        self.norms = NormBuffers(inner)
+        self.checkpoints.prepared()
 
     def _install_software_half(self) -> None:
         from paddle_amp_plugin import software_half
@@ -122,6 +109,7 @@ class Session:
     def close(self) -> None:
         """Gives the model its classes back and removes software half, if this session installed it."""
         self.treatment.close()
+        self.checkpoints.close()
         if self._observer is not None:
             self._observer.monitor.close()
             self._observer = None
@@ -254,7 +242,7 @@ class Session:
         with ``>=`` (a model that never learned, metric 0, would be the best). The value then compares as
         never greater or equal; it prints as it is.
         """
-        fresh, self._updates_judged = self.updates > self._updates_judged, self.updates
+        fresh, self.updates_judged = self.updates > self.updates_judged, self.updates
         if fresh or not isinstance(metric.get(indicator), (int, float)):
             return metric
         self.logger.warning(
@@ -271,10 +259,10 @@ class Session:
         self._last_skipped = outcome.skipped
         if outcome.skipped:
             self.skips += 1
-            if self._norms is not None:
-                self._norms.repair()
-        elif self._norms is not None:
-            self._norms.remember()
+            if self.norms is not None:
+                self.norms.repair()
+        elif self.norms is not None:
+            self.norms.remember()
         verdict = None
         if self._observer is not None:
             scale = outcome.old_scale if self.scaler is not None and self.scaler.use_loss_scaling else 1.0
@@ -317,14 +305,15 @@ class Session:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """The host saves inside it: weights are their FP32 masters, and Ctrl-C waits until it is done.
+        """The host saves inside it: weights are their FP32 masters, moments have the parameters' own names, and
+        Ctrl-C waits until it is done.
 
         Raises AmpError (AMP046) when a weight is not finite: such weights are never written.
         """
         if self.model is None:
             yield
             return
-        with ctrl_c_later(), autocast.float32_weights(self.model, self.optimizer):
+        with ctrl_c_later(), autocast.float32_weights(self.model, self.optimizer), moments.own_names(self.optimizer):
             refuse_non_finite(self.model)
             yield
 

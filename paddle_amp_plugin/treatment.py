@@ -7,7 +7,7 @@ is finite the scale is left to find its place. What it costs, it costs when arme
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ ARM_AFTER = 3
 ARMED_STEPS = 16
 #: After a diagnosis that led to nothing, so many steps pass before the next.
 QUIET_STEPS = 16
+_COUNTERS = ("armed", "quiet_until", "search_down_to", "healthy", "lost_before")
 #: So many treatments in one run; what comes after goes to FP32 as a whole.
 MOST_TREATMENTS = 5
 
@@ -41,12 +42,14 @@ MOST_TREATMENTS = 5
 class Treatment:
     """Belongs to one session, which tells it what the host does; raises AmpError where the run must stop.
 
-    ``treated``: the diagnoses acted upon, in order. ``folder``: the run's ``amp`` folder, None for no files.
+    ``treated``: the diagnoses acted upon, in order; ``treatments``: how many, with those before a
+    resume. ``folder``: the run's ``amp`` folder, None for no files.
     """
 
     def __init__(self, session: Session, folder: Path | None) -> None:
         self.folder = folder
         self.treated: list[Diagnosis] = []
+        self.treatments = 0
         self._session = session
         self._lost_before = 0
         self._armed = 0
@@ -130,6 +133,25 @@ class Treatment:
         if watch is not None:
             watch.__exit__(None, None, None)
 
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run needs to go on as if it had not been stopped, as JSON values."""
+        counters = {name: getattr(self, f"_{name}") for name in _COUNTERS}
+        calibration = None if self._calibration is None else list(self._calibration.fits)
+        return {**counters, "treatments": self.treatments, "calibration": calibration}
+
+    def load_state_dict(self, state: Mapping[str, Any], *, same_scale: bool) -> None:
+        """``same_scale``: scales of the run it comes from mean something in this one."""
+        self.treatments = int(state.get("treatments", 0))
+        self._lost_before = int(state.get("lost_before", 0))
+        if not same_scale:
+            return
+        for name in _COUNTERS:
+            setattr(self, f"_{name}", state.get(name, getattr(self, f"_{name}")))
+        fits = state.get("calibration")
+        self._calibration = Calibration(list(fits)) if fits is not None else None
+
     # -- arming ----------------------------------------------------------------------------------------------
 
     def _alarming(self, outcome: Outcome, verdict: Verdict | None) -> bool:
@@ -180,7 +202,7 @@ class Treatment:
         if session.plan.on_collapse == "stop" or not session.plan.enabled:
             raise self._stop(outcome, found)
         pins = found.pins and found.level is None and found.dtype is None
-        if session.plan.on_collapse == "pin" and pins and len(self.treated) < MOST_TREATMENTS:
+        if session.plan.on_collapse == "pin" and pins and self.treatments < MOST_TREATMENTS:
             self._pin(found)
         else:
             self._float32(found)
@@ -210,7 +232,7 @@ class Treatment:
                 what=what,
                 scale=self._scale_words(),
                 k=lost,
-                n=len(self.treated),
+                n=self.treatments,
                 m=MOST_TREATMENTS,
                 yaml=yaml_of(found).rstrip(),
             )
@@ -270,6 +292,7 @@ class Treatment:
     def _treated(self, found: Diagnosis | None) -> None:
         if found is not None:
             self.treated.append(found)
+            self.treatments += 1
         self._armed, self._quiet_until, self._search_down_to, self._last = 0, 0, 0.0, None
         self._lost_before = self._session.skips
         if self.folder is not None:
