@@ -281,6 +281,7 @@ def _decorate_o2(plan: Plan, model: paddle.nn.Layer, optimizer: Any, excluded: l
     else:
         paddle.amp.decorate(models=model, optimizers=optimizer, **arguments)
     _set_masters(model, optimizer, originals, plan.master_weight)
+    _round_again(model, optimizer)
 
 
 def _set_masters(model: Any, optimizer: Any, originals: dict[str, Any], master_weight: bool) -> None:
@@ -295,11 +296,28 @@ def _set_masters(model: Any, optimizer: Any, originals: dict[str, Any], master_w
             kept[tensor.name] = fp32
             continue
         loaded = optimizer._master_weights.get(tensor.name)
-        if loaded is not None and _same_half(paddle.to_tensor(loaded), tensor):
+        if loaded is not None and _same_half(_as_tensor(loaded), tensor):
             continue
         fp32.name = loaded.name if loaded is not None else optimizer._gen_master_weight_var_name(tensor)
         optimizer._master_weights[tensor.name] = fp32
     _KEPT[model] = kept
+
+
+def _as_tensor(value: Any) -> paddle.Tensor:
+    return value if isinstance(value, paddle.Tensor) else paddle.to_tensor(value)
+
+
+def _round_again(model: paddle.nn.Layer, optimizer: Any) -> None:
+    """Half values as an update rounds them: Paddle 2.6 truncates in a cast on a CPU, and a resumed run would differ."""
+    from paddle_amp_plugin import software_half
+    from paddle_amp_plugin.software_half.dtypes import dtype_of
+    from paddle_amp_plugin.software_half.rounding import down
+
+    if not software_half.installed():
+        return
+    with paddle.no_grad():
+        for tensor in list(_half_tensors(model)):
+            _share(tensor, down(master_of(tensor, model, optimizer), dtype_of(tensor)))
 
 
 def master_of(tensor: paddle.Tensor, model: paddle.nn.Layer, optimizer: Any = None) -> paddle.Tensor:

@@ -1,10 +1,10 @@
-"""The device of a run, as Paddle sees it."""
+"""The device Paddle computes on, as a plan needs to know it."""
 
 from __future__ import annotations
 
 import paddle
 
-from paddle_amp_plugin.plan import Device
+from paddle_amp_plugin.plan_model import Device
 
 
 def current_device() -> Device:

@@ -46,6 +46,11 @@ class NormBuffers:
             self._copy()
         self._healthy += 1
 
+    def anchor(self) -> None:
+        """At a checkpoint: a run that goes on from it has this copy too, and no older one."""
+        self._copy()
+        self._healthy = 0
+
     def repair(self) -> None:
         """After a skipped step: whatever is not finite goes back to the last copy (at most 20 steps old)."""
         if self._copies is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped, unused-ignore]
 from pydantic import TypeAdapter, ValidationError
@@ -19,10 +20,17 @@ _HEADER = "# The precision settings of one run, resolved by paddle-amp-plugin.\n
 _ADAPTER = TypeAdapter(Plan)
 
 
+def plan_to_mapping(plan: Plan) -> dict[str, Any]:
+    """The plan as JSON values."""
+    data: dict[str, Any] = _ADAPTER.dump_python(plan, mode="json")
+    return data
+
+
 def plan_to_yaml(plan: Plan) -> str:
     """The plan as YAML; ``plan_from_yaml`` gives an equal plan back."""
-    data = _ADAPTER.dump_python(plan, mode="json")
-    body: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    body: str = yaml.safe_dump(
+        plan_to_mapping(plan), sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+    )
     return _HEADER + body
 
 

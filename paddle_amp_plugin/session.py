@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from paddle_amp_plugin import autocast
+from paddle_amp_plugin import autocast, moments
+from paddle_amp_plugin.checkpoint import Checkpoints
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import Outcome
 from paddle_amp_plugin.messages import tr
@@ -58,14 +59,15 @@ class Session:
         self._busy = False
         self._half_installed = False
         self._calls = 0
-        self._norms: NormBuffers | None = None
-        self._last_skipped = False
+        self.norms: NormBuffers | None = None
+        self.last_skipped = False
         self._observer: StepObserver | None = None
-        self._updates_judged = 0
+        self.updates_judged = 0
         self._finished: tuple[Outcome, Verdict | None] | None = None
         self._exchange: Exchange | None = None
         self.around: Callable[[], Any] = contextlib.nullcontext
         self.treatment = Treatment(self, folder)
+        self.checkpoints = Checkpoints(self)
 
     @property
     def updates(self) -> int:
@@ -84,6 +86,7 @@ class Session:
                     tr("this session already holds another model", "此会话已绑定另一个模型"),
                 )
             return
+        self.checkpoints.preparing(inner)
         if self.plan.software_half:
             self._install_software_half()
         autocast.decorate(self.plan, inner, optimizer)
@@ -91,7 +94,8 @@ class Session:
         self.scaler = LossScaler(
             self.plan.scaling, use_loss_scaling=self.plan.use_loss_scaling, on_outcome=self._on_outcome
         )
-        self._norms = NormBuffers(inner)
+        self.norms = NormBuffers(inner)
+        self.checkpoints.prepared()
 
     def _install_software_half(self) -> None:
         from paddle_amp_plugin import software_half
@@ -106,6 +110,7 @@ class Session:
         if self._exchange is not None:
             self._exchange.close()
             self._exchange = None
+        self.checkpoints.close()
         if self._observer is not None:
             self._observer.monitor.close()
             self._observer = None
@@ -248,7 +253,7 @@ class Session:
 
     def after_update(self, call: Callable[[], Any]) -> Any:
         """What a host does once an update was made (LR schedule, EMA): not after a step that was skipped."""
-        return None if self._last_skipped else call()
+        return None if self.last_skipped else call()
 
     def judged(self, metric: dict[str, Any], indicator: str) -> dict[str, Any]:
         """An evaluation's metrics as a best-model rule may see them.
@@ -257,7 +262,7 @@ class Session:
         with ``>=`` (a model that never learned, metric 0, would be the best). The value then compares as
         never greater or equal; it prints as it is.
         """
-        fresh, self._updates_judged = self.updates > self._updates_judged, self.updates
+        fresh, self.updates_judged = self.updates > self.updates_judged, self.updates
         if fresh or not isinstance(metric.get(indicator), (int, float)):
             return metric
         self.logger.warning(
@@ -271,13 +276,13 @@ class Session:
 
     def _on_outcome(self, outcome: Outcome) -> None:
         self.steps += 1
-        self._last_skipped = outcome.skipped
+        self.last_skipped = outcome.skipped
         if outcome.skipped:
             self.skips += 1
-            if self._norms is not None:
-                self._norms.repair()
-        elif self._norms is not None:
-            self._norms.remember()
+            if self.norms is not None:
+                self.norms.repair()
+        elif self.norms is not None:
+            self.norms.remember()
         verdict = None
         if self._observer is not None:
             scale = outcome.old_scale if self.scaler is not None and self.scaler.use_loss_scaling else 1.0
@@ -320,14 +325,15 @@ class Session:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """The host saves inside it: weights are their FP32 masters, and Ctrl-C waits until it is done.
+        """The host saves inside it: weights are their FP32 masters, moments have the parameters' own names, and
+        Ctrl-C waits until it is done.
 
         Raises AmpError (AMP046) when a weight is not finite: such weights are never written.
         """
         if self.model is None:
             yield
             return
-        with ctrl_c_later(), autocast.float32_weights(self.model, self.optimizer):
+        with ctrl_c_later(), autocast.float32_weights(self.model, self.optimizer), moments.own_names(self.optimizer):
             refuse_non_finite(self.model)
             yield
 

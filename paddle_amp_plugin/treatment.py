@@ -6,7 +6,7 @@ is finite the scale is left to find its place. What it costs, it costs when arme
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +15,15 @@ import paddle
 from paddle_amp_plugin import healing
 from paddle_amp_plugin.calibration import Calibration
 from paddle_amp_plugin.diagnosis import Batch, Diagnosis, LayerWatch, Subject, diagnose, says, write_diagnosis, yaml_of
-from paddle_amp_plugin.dtype_probe import DtypeProbe, beyond_words
+from paddle_amp_plugin.dtype_auto import DtypeAuto
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
-from paddle_amp_plugin.plan import holds
 from paddle_amp_plugin.plan_file import write_plan
 from paddle_amp_plugin.recorded import Recorded
 from paddle_amp_plugin.replicas import of_all_processes
 from paddle_amp_plugin.run_errors import collapsed, not_an_amp_problem
 
 if TYPE_CHECKING:
-    from paddle_amp_plugin.diagnosis.ranges import LayerRange
     from paddle_amp_plugin.loss_scaling import Outcome
     from paddle_amp_plugin.monitor import Verdict
     from paddle_amp_plugin.session import Session
@@ -37,6 +35,7 @@ ARM_AFTER = 3
 ARMED_STEPS = 16
 #: After a diagnosis that led to nothing, so many steps pass before the next.
 QUIET_STEPS = 16
+_COUNTERS = ("armed", "quiet_until", "search_down_to", "healthy", "lost_before")
 #: So many treatments in one run; what comes after goes to FP32 as a whole.
 MOST_TREATMENTS = 5
 
@@ -44,12 +43,14 @@ MOST_TREATMENTS = 5
 class Treatment:
     """Belongs to one session, which tells it what the host does; raises AmpError where the run must stop.
 
-    ``treated``: the diagnoses acted upon, in order. ``folder``: the run's ``amp`` folder, None for no files.
+    ``treated``: the diagnoses acted upon, in order; ``treatments``: how many, with those before a
+    resume. ``folder``: the run's ``amp`` folder, None for no files.
     """
 
     def __init__(self, session: Session, folder: Path | None) -> None:
         self.folder = folder
         self.treated: list[Diagnosis] = []
+        self.treatments = 0
         self._session = session
         self._lost_before = 0
         self._armed = 0
@@ -61,8 +62,7 @@ class Treatment:
         self._found: Diagnosis | None = None
         self._last: Diagnosis | None = None  # since the last update
         self._calibration = Calibration() if session.plan.calibrate else None
-        self._probe = DtypeProbe() if session.plan.probe else None
-        self._gradients_wait = False  # of micro-batches whose update is still to come
+        self.dtype_auto = DtypeAuto(session, self)
 
     # -- what the host does ------------------------------------------------------------------------------------
 
@@ -70,8 +70,7 @@ class Treatment:
         """The model is about to be called for a training step."""
         if not paddle.is_grad_enabled():
             return
-        if self._probe is not None and not self._gradients_wait:
-            self._look_at_dtype(self._probe, call)
+        self.dtype_auto.model_called(call)
         if not (self._armed or self._calibration is not None):
             return
         self._recorded = Recorded(call, args, kwargs)
@@ -92,7 +91,7 @@ class Treatment:
 
     def backward(self, loss: paddle.Tensor) -> None:
         """``backward`` is about to run from this loss."""
-        self._gradients_wait = True
+        self.dtype_auto.gradients_wait = True
         if self._recorded is not None:
             self._recorded.backward(loss)
 
@@ -125,7 +124,7 @@ class Treatment:
     def stepped(self, outcome: Outcome, verdict: Verdict | None) -> None:
         """The step is over, made or skipped: acts on what was found, or arms the watch for the next one."""
         found, self._found = self._found, None
-        self._gradients_wait = False
+        self.dtype_auto.gradients_wait = False
         if not outcome.skipped:
             self._healthy, self._last, self._search_down_to = outcome.old_scale, None, 0.0
         self._calibrate()
@@ -142,43 +141,28 @@ class Treatment:
         if watch is not None:
             watch.__exit__(None, None, None)
 
-    # -- dtype: auto -----------------------------------------------------------------------------------------
+    def forget_calibration(self) -> None:
+        """There is no loss scale any more to be calibrated."""
+        self._calibration = None
 
-    def _look_at_dtype(self, probe: DtypeProbe, call: Callable[[], Any]) -> None:
-        """Before a step in float16: does the batch fit into it? If not: bfloat16, or the layers at fault in FP32."""
-        session = self._session
-        assert session.model is not None
-        with session.by_itself():
-            mine = probe.look(session.model, session.plan, session.optimizer, call)
-        found = tuple({row.name: row for rows in of_all_processes(mine) for row in rows}.values())
-        if found:
-            self._leave_float16(found)
-        elif probe.done:
-            self._probe = None
-            session.logger.info(probe.words())
+    # -- checkpoints -------------------------------------------------------------------------------------------
 
-    def _leave_float16(self, found: tuple[LayerRange, ...]) -> None:
-        session = self._session
-        assert session.model is not None and session.scaler is not None
-        reason = beyond_words(found)
-        if holds(session.plan.device, "bfloat16"):
-            self._probe = self._calibration = None
-            healing.to_bfloat16(session.model, session.optimizer)
-            session.scaler.without_scaling()
-            session.follow(healing.plan_bfloat16(session.plan, tr("auto: {r}", "auto：{r}", r=reason)))
-            what = tr("bfloat16", "bfloat16")
-        else:
-            names = [row.name for row in found if row.name]
-            healing.pin_layers(session.model, session.optimizer, names)
-            session.follow(healing.plan_with_pins(session.plan, names, (), session.scaler.current_scale))
-            what = tr(
-                "float16, with fp32_layers: [{n}], since this device has no bfloat16",
-                "float16，并设 fp32_layers: [{n}]，因为此设备没有 bfloat16",
-                n=", ".join(names),
-            )
-        session.logger.info(tr("amp: dtype auto: {w}; {r}", "amp：dtype auto：{w}；{r}", w=what, r=reason))
-        if self.folder is not None:
-            self._guarded(lambda folder: write_plan(session.plan, folder / "plan.yml"))
+    def state_dict(self) -> dict[str, Any]:
+        """What a run needs to go on as if it had not been stopped, as JSON values."""
+        counters = {name: getattr(self, f"_{name}") for name in _COUNTERS}
+        calibration = None if self._calibration is None else list(self._calibration.fits)
+        return {**counters, "treatments": self.treatments, "calibration": calibration}
+
+    def load_state_dict(self, state: Mapping[str, Any], *, same_scale: bool) -> None:
+        """``same_scale``: scales of the run it comes from mean something in this one."""
+        self.treatments = int(state.get("treatments", 0))
+        self._lost_before = int(state.get("lost_before", 0))
+        if not same_scale:
+            return
+        for name in _COUNTERS:
+            setattr(self, f"_{name}", state.get(name, getattr(self, f"_{name}")))
+        fits = state.get("calibration")
+        self._calibration = Calibration(list(fits)) if fits is not None else None
 
     # -- arming ----------------------------------------------------------------------------------------------
 
@@ -230,7 +214,7 @@ class Treatment:
         if session.plan.on_collapse == "stop" or not session.plan.enabled:
             raise self._stop(outcome, found)
         pins = found.pins and found.level is None and found.dtype is None
-        if session.plan.on_collapse == "pin" and pins and len(self.treated) < MOST_TREATMENTS:
+        if session.plan.on_collapse == "pin" and pins and self.treatments < MOST_TREATMENTS:
             self._pin(found)
         else:
             self._float32(found)
@@ -260,7 +244,7 @@ class Treatment:
                 what=what,
                 scale=self._scale_words(),
                 k=lost,
-                n=len(self.treated),
+                n=self.treatments,
                 m=MOST_TREATMENTS,
                 yaml=yaml_of(found).rstrip(),
             )
@@ -320,9 +304,14 @@ class Treatment:
     def _treated(self, found: Diagnosis | None) -> None:
         if found is not None:
             self.treated.append(found)
+            self.treatments += 1
         self._armed, self._quiet_until, self._search_down_to, self._last = 0, 0, 0.0, None
         self._lost_before = self._session.skips
         self._session.healed()
+        self.write_plan()
+
+    def write_plan(self) -> None:
+        """The plan as it is now, to the run's ``plan.yml``."""
         if self.folder is not None:
             self._guarded(lambda folder: write_plan(self._session.plan, folder / "plan.yml"))
 

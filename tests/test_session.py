@@ -37,6 +37,7 @@ class FakePlan:
     eval_dtype: str = "float32"
     on_collapse: str = "pin"
     calibrate: bool = False
+    probe: bool = False
 
 
 class Net(nn.Layer):

@@ -22,7 +22,9 @@ from paddle_amp_plugin import config as amp_config
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.host_spellings import PADDLEOCR as PADDLEOCR_AMP
 from paddle_amp_plugin.hosts.paddleocr_args import is_amp_option
+from paddle_amp_plugin.hosts.paddleocr_checkpoint import RunCheckpoints
 from paddle_amp_plugin.hosts.paddleocr_data import RetryGuard, check_dataset
+from paddle_amp_plugin.hosts.paddleocr_steps import StartFacts
 from paddle_amp_plugin.hosts.paddleocr_tree import MARKERS, Tree, missing_markers
 from paddle_amp_plugin.hosts.patching import Patch, PatchSet, bound
 from paddle_amp_plugin.messages import tr
@@ -48,6 +50,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.guard = RetryGuard()
+        self.checkpoints = RunCheckpoints(self)
         self.patches = PatchSet("PaddleOCR", self._registry())
         self.settings: Any = None
         self.plan: Any = None
@@ -182,25 +185,16 @@ class Controller:
 
         Before ``DataParallel`` too, whose buckets are made by dtype.
         """
-        result = wrapped(*args, **kwargs)
+        result = self.checkpoints.load(wrapped, args, kwargs)
         arguments = bound(wrapped, args, kwargs)
-        self._say_what_was_loaded(arguments["config"]["Global"])
+        self._say_without_weights(arguments["config"]["Global"])
         if self.session is not None and self.training and arguments["optimizer"] is not None:
             self.session.prepare(arguments["model"], arguments["optimizer"])
         return result
 
-    def _say_what_was_loaded(self, section: dict[str, Any]) -> None:
-        if self.session is None:
-            return
-        if self.training and section.get("checkpoints"):
-            self.say(
-                tr(
-                    "amp: resumed; the checkpoint holds no loss scale: it starts at {s}, and steps count from 1",
-                    "amp：恢复训练；检查点中没有 loss scale：从 {s} 开始，步数从 1 计",
-                    s=f"{self.plan.scaling.init:g}",
-                )
-            )
-        elif not self.training and not section.get("checkpoints") and not section.get("pretrained_model"):
+    def _say_without_weights(self, section: dict[str, Any]) -> None:
+        given = section.get("checkpoints") or section.get("pretrained_model")
+        if self.session is not None and not self.training and not given:
             self.say(
                 tr(
                     "amp: no weights were given, the model is random: -o Global.pretrained_model=…/best_accuracy",
@@ -220,10 +214,15 @@ class Controller:
         # Not before: a run that fails on its data or its pins leaves no record of steps it never made.
         session.watch(self._monitor(session.plan, Path(arguments["config"]["Global"]["save_model_dir"]) / "amp"))
         self._indicator = getattr(arguments["eval_class"], "main_indicator", "") if "eval_class" in arguments else ""
+        if "pre_best_model_dict" in arguments:
+            arguments["pre_best_model_dict"] = StartFacts(
+                arguments["pre_best_model_dict"], lambda: session.last_skipped
+            )
         schedule = arguments.get("lr_scheduler")
         held = routed_method(schedule, "step", session.after_update) if hasattr(schedule, "step") else nullcontext()
         try:
             with held, session.attach(arguments["model"], arguments["loss_class"], arguments["optimizer"]):
+                self.checkpoints.position.begin()
                 return wrapped(**arguments)
         finally:
             if session.steps:
@@ -247,10 +246,7 @@ class Controller:
         return self.session.judged(metric, self._indicator) if self.trained and self._indicator else metric
 
     def save_model(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-        if self.session is None:
-            return wrapped(*args, **kwargs)
-        with self.session.saving():
-            return wrapped(*args, **kwargs)
+        return self.checkpoints.save(wrapped, args, kwargs)
 
     def export(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         if self.session is None:
@@ -265,7 +261,9 @@ class Controller:
             arguments = bound(wrapped, args, kwargs)
             logger = self.logger or arguments["logger"]
             check_dataset(arguments["config"], arguments["mode"], logger)
-            return self.guard.watch(wrapped(*args, **kwargs))
+            loader = self.guard.watch(wrapped(*args, **kwargs))
+            follow = arguments["mode"] == "Train" and self.session is not None
+            return self.checkpoints.position.watch(loader) if follow else loader
         return wrapped(*args, **kwargs)
 
     def set_signal_handlers(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -294,7 +292,8 @@ class Controller:
     def _registry(self) -> list[Patch]:
         program, save_load = "tools.program", "ppocr.utils.save_load"
         reads = tr("reads the amp key", "读取 amp 设置")
-        saves = tr("saves FP32 masters, never non-finite weights", "保存 FP32 主权重，绝不保存非有限权重")
+        saves = tr("saves FP32 masters and .pdamp, whole or not at all", "保存 FP32 主权重和 .pdamp，要么完整要么不变")
+        reads_weights = tr("reads half weights into FP32", "半精度权重读入为 FP32")
         exports = tr("exports from FP32 masters", "从 FP32 主权重导出")
         checks = tr("looks at the data before training", "训练前检查数据")
         installs = tr("no pip install behind your back", "不擅自执行 pip install")
@@ -318,7 +317,22 @@ class Controller:
                 tr("casts after loading", "加载权重之后再转换"),
                 ("config", "model", "optimizer"),
             ),
-            Patch(save_load, "save_model", self.save_model, saves, ("model", "optimizer")),
+            Patch(
+                save_load,
+                "load_pretrained_params",
+                self.checkpoints.load_pretrained,
+                reads_weights,
+                ("model", "path"),
+                required=False,
+            ),
+            Patch(
+                "ppocr.modeling.architectures.distillation_model",
+                "load_pretrained_params",
+                self.checkpoints.load_pretrained,
+                reads_weights,
+                required=False,
+            ),
+            Patch(save_load, "save_model", self.save_model, saves, ("model", "optimizer", "model_path", "prefix")),
             Patch(program, "save_model", self.save_model, saves),
             Patch("ppocr.utils.export_model", "export", self.export, exports, required=False),
             Patch(program, "export", self.export, exports, required=False),

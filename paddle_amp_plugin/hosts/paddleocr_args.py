@@ -17,6 +17,7 @@ import yaml
 
 from paddle_amp_plugin import config
 from paddle_amp_plugin.errors import AmpError
+from paddle_amp_plugin.file_set import recover
 from paddle_amp_plugin.messages import tr
 
 
@@ -132,6 +133,7 @@ def check_weights(key: str, path: Any) -> None:
     if not isinstance(path, str) or not path or "://" in path:
         return
     stem = path.removesuffix(".pdparams")
+    recover(Path(stem).parent, Path(stem).name)  # a kill may have left a whole checkpoint that is not in its place
     if Path(f"{stem}.pdparams").is_file() or Path(path).is_dir():
         return
     folder = Path(stem).parent

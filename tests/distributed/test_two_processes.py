@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
-from tests.test_dtype_probe import Beyond
+from tests.test_dtype_auto import Beyond
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,7 +12,7 @@ import paddle_amp_plugin  # noqa: F401  (before Paddle)
 from paddle_amp_plugin.monitor import Monitor
 from paddle_amp_plugin.session import Session
 from tests.faults.helpers import Loss, plan_of
-from tests.test_dtype_probe import Beyond
+from tests.test_dtype_auto import Beyond
 
 
 def main(folder: Path, amp: dict, steps: int, faulty_from: int) -> None:

@@ -139,6 +139,6 @@ def test_the_layers_before_a_switch_within_a_window_keep_their_gradients() -> No
         for step in range(2):
             for micro in range(3):
                 build._loss(model, loss, build.batch(3 * step + micro)).backward()
-            assert session.treatment._probe.batches == step + 1
+            assert session.treatment.dtype_auto.probe.batches == step + 1
             optimizer.step()
             optimizer.clear_grad()

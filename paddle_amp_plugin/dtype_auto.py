@@ -14,18 +14,78 @@ from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from paddle_amp_plugin import autocast
+from paddle_amp_plugin import autocast, healing
 from paddle_amp_plugin.diagnosis.ranges import LayerRange, range_probe
 from paddle_amp_plugin.diagnosis.state import untouched
 from paddle_amp_plugin.diagnosis.stats import LIMITS
 from paddle_amp_plugin.diagnosis.watch import LayerWatch
 from paddle_amp_plugin.messages import tr
+from paddle_amp_plugin.plan import holds
+from paddle_amp_plugin.replicas import of_all_processes
 
 if TYPE_CHECKING:
     from paddle_amp_plugin.plan import Plan
+    from paddle_amp_plugin.session import Session
+    from paddle_amp_plugin.treatment import Treatment
 
 #: So many batches are looked at.
 BATCHES = 3
+
+
+class DtypeAuto:
+    """What ``dtype: auto`` does in one session while its first batches come in.
+
+    A model that float16 cannot hold goes to bfloat16 where the device has it; elsewhere the layers at fault go to
+    FP32. ``gradients_wait``: micro-batches of an accumulation have gone before this one, so nothing changes now.
+    """
+
+    def __init__(self, session: Session, treatment: Treatment) -> None:
+        self._session, self._treatment = session, treatment
+        self.probe = DtypeProbe() if session.plan.probe else None
+        self.gradients_wait = False
+
+    def model_called(self, call: Callable[[], Any]) -> None:
+        """Before a step in float16: does the batch fit into it?"""
+        session, probe = self._session, self.probe
+        if probe is None or self.gradients_wait or session.model is None:
+            return
+        with session.by_itself():
+            mine = probe.look(session.model, session.plan, session.optimizer, call)
+        found = tuple({row.name: row for rows in of_all_processes(mine) for row in rows}.values())
+        if found:
+            self._leave_float16(found)
+        elif probe.done:
+            self.probe = None
+            session.logger.info(probe.words())
+
+    def _leave_float16(self, found: tuple[LayerRange, ...]) -> None:
+        session = self._session
+        assert session.model is not None and session.scaler is not None
+        reason = beyond_words(found)
+        if holds(session.plan.device, "bfloat16"):
+            self.to_bfloat16(tr("auto: {r}", "auto：{r}", r=reason))
+            what = "bfloat16"
+        else:
+            names = [row.name for row in found if row.name]
+            healing.pin_layers(session.model, session.optimizer, names)
+            session.follow(healing.plan_with_pins(session.plan, names, (), session.scaler.current_scale))
+            what = tr(
+                "float16, with fp32_layers: [{n}], since this device has no bfloat16",
+                "float16，并设 fp32_layers: [{n}]，因为此设备没有 bfloat16",
+                n=", ".join(names),
+            )
+        session.logger.info(tr("amp: dtype auto: {w}; {r}", "amp：dtype auto：{w}；{r}", w=what, r=reason))
+        self._treatment.write_plan()
+
+    def to_bfloat16(self, reason: str) -> None:
+        """The run computes in bfloat16 from here on, before or after its model was decorated."""
+        session = self._session
+        self.probe = None
+        self._treatment.forget_calibration()
+        if session.model is not None and session.scaler is not None:
+            healing.to_bfloat16(session.model, session.optimizer)
+            session.scaler.without_scaling()
+        session.follow(healing.plan_bfloat16(session.plan, reason))
 
 
 @dataclass
