@@ -66,7 +66,6 @@ class Training:
     optimizer: Any
     schedule: Any
     lines: Lines
-    loss_fn: Any = None
 
     def loss(self, out):
         return (out - 1.0).square().mean()

@@ -76,7 +76,7 @@ def test_weights_beyond_the_range_of_float16_are_named(level):
         run.model.bn.weight.set_value(paddle.full([4], 70000.0))  # computes in FP32
         run.session.prepare(run.model, run.optimizer)
         lines = [line for line in run.lines.said if "beyond the range" in line]
-        assert len(lines) == wanted and all('fc.weight (7e+04)' in line and '["fc"]' in line for line in lines)
+        assert len(lines) == wanted and all("fc.weight (7e+04)" in line and '["fc"]' in line for line in lines)
         run.session.close()
     run = start({"level": level, "dtype": "float16", "fp32_layers": ["fc"]})
     run.model.fc.weight.set_value(paddle.full([4, 3], 70000.0))
