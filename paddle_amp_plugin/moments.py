@@ -55,11 +55,12 @@ def take_over(optimizer: Any, missing: Callable[[list[str]], None]) -> None:
     if add is None or "_add_accumulator" in vars(optimizer):
         return
     lost: list[str] = []
+    loaded = False
 
     def add_accumulator(name: str, param: paddle.Tensor, *args: Any, **kwargs: Any) -> Any:
         holder = optimizer._accumulators_holder
         kind = f"{optimizer._name}_{name}" if optimizer._name is not None else name
-        if not holder or param.name in optimizer._accumulators.get(kind, {}):
+        if not loaded or param.name in optimizer._accumulators.get(kind, {}):
             return add(name, param, *args, **kwargs)
         optimizer._accumulators_holder = {}
         try:
@@ -78,6 +79,8 @@ def take_over(optimizer: Any, missing: Callable[[list[str]], None]) -> None:
     create = optimizer._create_accumulators
 
     def create_accumulators(*args: Any, **kwargs: Any) -> Any:
+        nonlocal loaded
+        loaded = loaded or bool(optimizer._accumulators_holder)  # it empties while it is used
         made = create(*args, **kwargs)
         if lost:
             missing(list(lost))

@@ -101,9 +101,11 @@ _ADAPTER = TypeAdapter(Pdamp)
 
 def to_text(saved: Pdamp) -> str:
     """The content of a ``.pdamp``. Raises ``ValueError`` if a value (of ``host``) is none of JSON's."""
-    body = {"format": FORMAT, "version": VERSION, **_ADAPTER.dump_python(saved, mode="json")}
-    text = json.dumps({"sha256": _digest(body), **body}, allow_nan=False, ensure_ascii=False, indent=1)
-    return text + "\n"
+    body = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(saved)}
+    try:
+        return json.dumps({"sha256": _digest(body), **body}, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+    except TypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def from_text(text: str, *, source: str = "") -> Pdamp:
