@@ -167,7 +167,7 @@ class Session:
         if self._mode != "train" or self._busy:
             return self.forward(call)
         if self._observer is not None:
-            self._observer.called(args)
+            self._observer.called((*args, *kwargs.values()))
         self.treatment.model_called(call, args, kwargs)
         result = self.forward(call)
         self.treatment.model_returned(result)
@@ -180,6 +180,11 @@ class Session:
             if self._observer is not None:
                 self._observer.lost(result)
         return result
+
+    def loss_again(self, again: Callable[[Any], Any]) -> None:
+        """For a loop that computes the loss itself: ``again`` computes this step's from outputs of the model."""
+        if self._mode == "train" and not self._busy:
+            self.treatment.loss_again(again)
 
     def forward(self, call: Callable[[], Any]) -> Any:
         """One call of the model: under ``auto_cast`` while training, outputs in FP32."""
@@ -217,7 +222,9 @@ class Session:
         self.treatment.backward(loss)
         self._busy = True
         try:
-            return call(self.scaler.scale(loss))
+            result = call(self.scaler.scale(loss))
+            self.treatment.backward_done()
+            return result
         finally:
             self._busy = False
 
