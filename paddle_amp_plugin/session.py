@@ -21,6 +21,7 @@ import paddle
 from paddle_amp_plugin import autocast
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import Outcome
+from paddle_amp_plugin.master_grads import added_in_float32
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.norm_buffers import NormBuffers
 from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_method
@@ -222,7 +223,8 @@ class Session:
         self.treatment.backward(loss)
         self._busy = True
         try:
-            result = call(self.scaler.scale(loss))
+            with added_in_float32(self.optimizer) if self.plan.master_grad else contextlib.nullcontext():
+                result = call(self.scaler.scale(loss))
             self.treatment.backward_done()
             return result
         finally:
