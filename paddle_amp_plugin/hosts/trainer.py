@@ -184,8 +184,7 @@ def _callback(base: type, run: Any) -> Any:
             run.begin()
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-            if run.active is not None and logs is not None and "loss" in logs:
-                logs.update(run.active.numbers())
+            run.logged({} if logs is None else logs)
 
     return AmpCallback()
 

@@ -40,6 +40,7 @@ class TrainerRun:
         self._evaluating = False
         self._stack = ExitStack()
         self._finite_loss: paddle.Tensor | None = None
+        self._any_finite: paddle.Tensor | None = None
 
     @property
     def folder(self) -> Path:
@@ -66,7 +67,7 @@ class TrainerRun:
             self.logger.info(tr("amp: off for this run", "amp：本次运行已关闭"))
             return call()
         self.session = Session(self.plan, logger=self.logger, folder=self.folder if first else None)
-        self._training, self._finite_loss = True, None
+        self._training, self._finite_loss, self._any_finite = True, None, None
         try:
             with self._stack:
                 return call()
@@ -142,9 +143,19 @@ class TrainerRun:
         (``inf - inf``), and one of the versions ends the run. The run's own records have the true value.
         """
         loss = call(*args)
+        finite = paddle.isfinite(loss)
         last = paddle.zeros_like(loss) if self._finite_loss is None else self._finite_loss
-        self._finite_loss = paddle.where(paddle.isfinite(loss), loss, last)
+        self._any_finite = finite if self._any_finite is None else paddle.logical_or(self._any_finite, finite)
+        self._finite_loss = paddle.where(finite, loss, last)
         return self._finite_loss
+
+    def logged(self, logs: dict[str, Any]) -> None:
+        """The host's log line, about to be shown: with the loss scale and the skips."""
+        if self.active is None or "loss" not in logs:
+            return
+        if self._any_finite is not None and not bool(self._any_finite):
+            logs["loss"] = float("nan")  # there was none yet that could stand in
+        logs.update(self.active.numbers())
 
     # -- in between ------------------------------------------------------------------------------------------------
 

@@ -84,10 +84,10 @@ def test_a_bad_key_is_one_message(script, tmp_path):
 
 @needs_paddlenlp
 def test_show_patches_runs_nothing(script, tmp_path):
-    result = paddle_amp("run", "--show-patches", str(script), cwd=tmp_path)
-    text = result.stdout.replace("\n", "")
-    assert result.returncode == 0, result.stdout
-    assert "PaddleNLP" in text and "Trainer" in text and "not patched" not in text and "the rest" not in text
+    result = tiny.call(["-m", "paddle_amp_plugin", "run", "--show-patches", str(script)], tmp_path, COLUMNS="200")
+    text = result.stdout
+    assert result.returncode == 0, text
+    assert "patches on PaddleNLP" in text and "Trainer._wrap_model" in text and "not patched" not in text and "the rest" not in text
 
 
 def test_a_host_that_is_not_installed(tmp_path, monkeypatch):
