@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import fnmatch
 import inspect
@@ -77,6 +78,8 @@ def to_float32(tree: Any) -> Any:
     """
     if isinstance(tree, paddle.Tensor):
         return tree.astype("float32") if tree.dtype in HALF else tree
+    if dataclasses.is_dataclass(tree) and isinstance(tree, dict):  # PaddleNLP's ModelOutput, which refuses update()
+        return type(tree)(**{f.name: to_float32(getattr(tree, f.name)) for f in dataclasses.fields(tree)})
     if isinstance(tree, dict):
         items = {key: to_float32(value) for key, value in tree.items()}
         if type(tree) is dict:

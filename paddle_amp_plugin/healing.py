@@ -45,6 +45,10 @@ def to_bfloat16(model: paddle.nn.Layer, optimizer: Any) -> None:
 
 
 def _to_masters(model: paddle.nn.Layer, optimizer: Any, layers: Iterable[paddle.nn.Layer]) -> None:
+    layers = list(layers)
+    for layer in layers:
+        if "float16" in str(layer._dtype).lower():  # also bfloat16; what says so is left out by the next decorate
+            layer._dtype = "float32"
     own = (t for layer in layers for t in (*layer._parameters.values(), *layer._buffers.values()))
     half = {id(t): t for t in own if t is not None and t._is_initialized() and t.dtype in autocast.HALF}
     for tensor in half.values():

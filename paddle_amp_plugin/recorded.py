@@ -25,6 +25,7 @@ class Recorded:
     outputs: Any = None
     loss: Callable[[Any], Any] | None = None
     labels: Any = ()
+    differentiated: bool = False
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -39,6 +40,7 @@ class Recorded:
     def backward(self, loss: paddle.Tensor) -> None:
         """Models of PaddleNLP return their loss: then it is among the outputs."""
         outputs, self.outputs = self.outputs, None
+        self.differentiated = True
         if self.loss is not None:
             return
         path = _path_to(loss, outputs)

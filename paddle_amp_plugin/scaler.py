@@ -55,6 +55,12 @@ def gradient(parameter: paddle.Tensor) -> paddle.Tensor | None:
     return main if main is not None else parameter._grad_ivar()
 
 
+def gradients_finite(optimizer: Any) -> bool:
+    """Whether every gradient that the optimizer would use is finite (as it is now: scaled or not)."""
+    found = (g for g in map(gradient, optimizer_parameters(optimizer)) if g is not None and g._is_initialized())
+    return all(bool(paddle.isfinite(g.astype("float32")).all()) for g in found)
+
+
 class LossScaler(paddle.amp.GradScaler):
     """The loss scaler of one run.
 

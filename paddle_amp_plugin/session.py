@@ -21,6 +21,7 @@ from paddle_amp_plugin import autocast, moments
 from paddle_amp_plugin.checkpoint import Checkpoints
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import Outcome
+from paddle_amp_plugin.master_grads import added_in_float32
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.norm_buffers import NormBuffers
 from paddle_amp_plugin.replicas import Exchange, several_processes
@@ -173,7 +174,7 @@ class Session:
         if self._mode != "train" or self._busy:
             return self.forward(call)
         if self._observer is not None:
-            self._observer.called(args)
+            self._observer.called((*args, *kwargs.values()))
         self.treatment.model_called(call, args, kwargs)
         result = self.forward(call)
         self.treatment.model_returned(result)
@@ -186,6 +187,11 @@ class Session:
             if self._observer is not None:
                 self._observer.lost(result)
         return result
+
+    def loss_again(self, again: Callable[[Any], Any]) -> None:
+        """For a loop that computes the loss itself: ``again`` computes this step's from outputs of the model."""
+        if self._mode == "train" and not self._busy:
+            self.treatment.loss_again(again)
 
     def forward(self, call: Callable[[], Any]) -> Any:
         """One call of the model: under ``auto_cast`` while training, outputs in FP32."""
@@ -223,7 +229,10 @@ class Session:
         self.treatment.backward(loss)
         self._busy = True
         try:
-            return call(self.scaler.scale(loss))
+            with added_in_float32(self.optimizer) if self.plan.master_grad else contextlib.nullcontext():
+                result = call(self.scaler.scale(loss))
+            self.treatment.backward_done()
+            return result
         finally:
             self._busy = False
 

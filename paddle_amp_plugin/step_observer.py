@@ -27,6 +27,7 @@ class StepObserver:
         self._loss: paddle.Tensor | None = None
         self._terms: dict[str, Any] = {}
         self._samples: int | None = None
+        self._batch: int | None = None
         self._norm: float | None = None
         self._zeros: float | None = None
         self._lr: float | None = None
@@ -35,15 +36,19 @@ class StepObserver:
     def called(self, args: tuple[Any, ...]) -> None:
         """The model was called: how many samples are in its batch."""
         tensor = _first_tensor(args)
-        self._samples = int(tensor.shape[0]) if tensor is not None and tensor.shape else None
+        self._batch = int(tensor.shape[0]) if tensor is not None and tensor.shape else None
 
     def lost(self, result: Any) -> None:
         """The host's loss was computed: a dict of terms, or one tensor."""
         self._terms = result if isinstance(result, dict) else {}
 
     def backward(self, loss: paddle.Tensor) -> None:
-        """``backward`` is about to run from this (unscaled) loss."""
-        self._loss = loss
+        """``backward`` is about to run from this (unscaled) loss. Several before one step accumulate."""
+        own = loss.detach()
+        self._loss = own if self._loss is None else self._loss + own
+        if self._batch is not None:
+            self._samples = (self._samples or 0) + self._batch
+            self._batch = None
 
     def unscaled(self, optimizer: Any, step: int) -> None:
         """The gradients are unscaled and not clipped yet. ``step`` counts from 1."""
@@ -72,6 +77,7 @@ class StepObserver:
             updates=updates,
         )
         self._begin, self._loss, self._terms = now, None, {}
+        self._samples = self._batch = None
         return self.monitor.step(event)
 
 

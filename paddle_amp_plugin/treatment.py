@@ -22,6 +22,7 @@ from paddle_amp_plugin.plan_file import write_plan
 from paddle_amp_plugin.recorded import Recorded
 from paddle_amp_plugin.replicas import of_all_processes
 from paddle_amp_plugin.run_errors import collapsed, not_an_amp_problem
+from paddle_amp_plugin.scaler import gradients_finite
 
 if TYPE_CHECKING:
     from paddle_amp_plugin.loss_scaling import Outcome
@@ -59,6 +60,7 @@ class Treatment:
         self._healthy: float | None = None
         self._watch: LayerWatch | None = None
         self._recorded: Recorded | None = None
+        self._blamed: Recorded | None = None
         self._found: Diagnosis | None = None
         self._last: Diagnosis | None = None  # since the last update
         self._calibration = Calibration() if session.plan.calibrate else None
@@ -73,7 +75,13 @@ class Treatment:
         self.dtype_auto.model_called(call)
         if not (self._armed or self._calibration is not None):
             return
+        if self._blamed is not None:
+            return  # gradients are accumulated, and this step has its culprit
+        another = self._recorded is not None and self._recorded.differentiated
         self._recorded = Recorded(call, args, kwargs)
+        if self._watch is not None and another:
+            self._watch.__exit__(None, None, None)
+            self._watch = None
         if self._armed and self._watch is None:
             assert self._session.model is not None
             self._watch = LayerWatch(self._session.model)
@@ -81,23 +89,36 @@ class Treatment:
 
     def model_returned(self, outputs: Any) -> None:
         """What that call returned, in FP32."""
-        if self._recorded is not None:
+        if self._recorded is not None and self._blamed is None:
             self._recorded.outputs = outputs
 
     def loss_called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The host's loss object was called."""
-        if self._recorded is not None:
+        if self._recorded is not None and self._blamed is None:
             self._recorded.loss_called(self._session.loss, args, kwargs)
+
+    def loss_again(self, again: Callable[[Any], Any]) -> None:
+        """The loop computed a loss; ``again`` does so from other outputs of the model."""
+        if self._recorded is not None and self._blamed is None and self._recorded.loss is None:
+            self._recorded.loss = again
 
     def backward(self, loss: paddle.Tensor) -> None:
         """``backward`` is about to run from this loss."""
         self.dtype_auto.gradients_wait = True
-        if self._recorded is not None:
+        if self._recorded is not None and self._blamed is None:
             self._recorded.backward(loss)
+
+    def backward_done(self) -> None:
+        """``backward`` has run. Of the batches of an accumulated step the first that was not finite is kept."""
+        if self._watch is None or self._recorded is None or self._blamed is not None:
+            return
+        if not gradients_finite(self._session.optimizer):
+            self._watch.forward_done()
+            self._blamed = self._recorded
 
     def examine(self) -> None:
         """The gradients are there, scaled: reads the watch, and runs the batch again if the step was not finite."""
-        recorded, self._recorded = self._recorded, None
+        recorded, self._recorded, self._blamed = self._recorded, None, None
         if self._calibration is not None and recorded is not None:
             self._calibration.look(self._subject(recorded))
             self._calibration.agree(of_all_processes)
@@ -137,7 +158,7 @@ class Treatment:
 
     def close(self) -> None:
         """Takes an armed watch off the model."""
-        watch, self._watch, self._recorded = self._watch, None, None
+        watch, self._watch, self._recorded, self._blamed = self._watch, None, None, None
         if watch is not None:
             watch.__exit__(None, None, None)
 

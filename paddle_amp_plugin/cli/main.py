@@ -13,8 +13,8 @@ from paddle_amp_plugin.messages import tr
 app = typer.Typer(
     name="paddle-amp",
     help=tr(
-        "Mixed precision for PaddleOCR: right, visible, recoverable.",
-        "PaddleOCR 的混合精度训练：正确、可见、可恢复。",
+        "Mixed precision for PaddleOCR and PaddleNLP: right, visible, recoverable.",
+        "PaddleOCR 与 PaddleNLP 的混合精度训练：正确、可见、可恢复。",
     ),
     no_args_is_help=True,
     add_completion=False,
@@ -25,8 +25,10 @@ app = typer.Typer(
 @app.command(
     "run",
     help=tr(
-        "Run your own script (for example your checkout's tools/train.py) with AMP from the config's `amp` key.",
-        "运行您自己的脚本（例如 PaddleOCR 目录中的 tools/train.py），按配置中的 `amp` 启用混合精度。",
+        "Run your own script (for example your checkout's tools/train.py, or a script of PaddleNLP's Trainer) with "
+        "AMP from the config's `amp` key.",
+        "运行您自己的脚本（例如 PaddleOCR 目录中的 tools/train.py，或使用 PaddleNLP Trainer 的脚本），"
+        "按配置中的 `amp` 启用混合精度。",
     ),
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
 )

@@ -9,10 +9,20 @@ from paddle_amp_plugin.messages import tr
 
 
 def run(script: str, arguments: Sequence[str], *, show_patches: bool, paddleocr_dir: str | None) -> None:
-    """Runs ``script`` as ``__main__``; ``arguments`` reach it untouched. Raises AmpError."""
-    from paddle_amp_plugin.hosts.paddleocr_run import run_script
+    """Runs ``script`` as ``__main__``; ``arguments`` reach it untouched. Raises AmpError.
 
-    run_script(script, arguments, paddleocr_dir=paddleocr_dir, show=_table if show_patches else None)
+    A script outside of PaddleOCR's tree that imports PaddleNLP or PaddleFormers is one of theirs.
+    """
+    from paddle_amp_plugin.hosts import scripts
+    from paddle_amp_plugin.hosts.paddleocr_run import run_script
+    from paddle_amp_plugin.hosts.paddleocr_tree import tree_of_script
+
+    path = scripts.check_script(script)
+    show = _table if show_patches else None
+    if paddleocr_dir is None and tree_of_script(path) is None and scripts.is_for_a_trainer(path):
+        scripts.run_trainer_script(path, arguments, show=show)
+    else:
+        run_script(path, arguments, paddleocr_dir=paddleocr_dir, show=show)
 
 
 def _table(controller: Any) -> None:

@@ -27,6 +27,7 @@ from paddle_amp_plugin.hosts.paddleocr_data import RetryGuard, check_dataset
 from paddle_amp_plugin.hosts.paddleocr_steps import StartFacts
 from paddle_amp_plugin.hosts.paddleocr_tree import MARKERS, Tree, missing_markers
 from paddle_amp_plugin.hosts.patching import Patch, PatchSet, bound
+from paddle_amp_plugin.hosts.settings import settings_mapping
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.monitor import Monitor
 
@@ -352,14 +353,6 @@ class Controller:
         retries = tr("no endless retry on bad samples", "坏样本不再无限重试")
         patches += [Patch(m, f"{c}.__getitem__", self.guard.getitem, retries, required=False) for m, c in _DATASETS]
         return patches
-
-
-def settings_mapping(settings: Any) -> Any:
-    """The ``amp`` value that stands for these settings in the config the host writes beside the weights."""
-    if not settings.enabled:
-        return False
-    given = settings.model_fields_set - {"enabled", "sources", "notes"}
-    return settings.model_dump(mode="json", include=given, exclude_unset=True) or True
 
 
 def _device(gpu: bool) -> str:

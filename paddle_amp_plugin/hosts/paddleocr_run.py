@@ -34,7 +34,7 @@ def run_tool(name: str, argv: Sequence[str], *, paddleocr_dir: str | None, inste
 
 
 def run_script(
-    script: str,
+    path: Path,
     argv: Sequence[str],
     *,
     paddleocr_dir: str | None,
@@ -45,13 +45,6 @@ def run_script(
     ``show`` is called with the controller after everything is imported and before the script's ``__main__``
     part would run; the script is then not run.
     """
-    path = Path(script)
-    if not path.is_file():
-        raise AmpError(
-            "AMP052",
-            tr("no such script: {s}", "脚本不存在：{s}", s=script),
-            hint=tr("relative paths start at {d}", "相对路径以 {d} 为起点", d=os.getcwd()),
-        )
     tree = find_tree(paddleocr_dir) if paddleocr_dir else (tree_of_script(path) or find_tree(None))
     if show is not None:
         _show(tree, path, show)

@@ -45,14 +45,30 @@ class Patch:
         return f"{self.module}:{self.name}"
 
 
+@dataclass(frozen=True)
+class Extension:
+    """One object of a host that is changed in place: ``change(object)`` does it and returns the undoing."""
+
+    module: str
+    name: str
+    change: Callable[[Any], Callable[[], None]]
+    why: str
+
+    @property
+    def target(self) -> str:
+        """``module:name``."""
+        return f"{self.module}:{self.name}"
+
+
 class PatchSet:
     """The patches of one host. ``active`` between ``apply`` and ``restore``."""
 
-    def __init__(self, host: str, patches: Sequence[Patch]) -> None:
+    def __init__(self, host: str, patches: Sequence[Patch | Extension]) -> None:
         self.host = host
         self.patches = tuple(patches)
         self.active = False
         self._undo: list[tuple[Any, str, Any, bool, Any]] = []
+        self._changed: dict[Extension, Callable[[], None]] = {}
         self._hooked: set[str] = set()
 
     def apply(self) -> None:
@@ -79,6 +95,8 @@ class PatchSet:
                 setattr(owner, attribute, original)
             else:
                 delattr(owner, attribute)
+        while self._changed:
+            self._changed.popitem()[1]()
 
     def listing(self) -> list[tuple[str, str, str]]:
         """For ``--show-patches``: (target, state, why) in the order of the registry."""
@@ -95,7 +113,7 @@ class PatchSet:
                     tr("absent", "不存在")
                     if found is None
                     else tr("patched", "已打补丁")
-                    if id(current) in placed
+                    if id(current) in placed or patch in self._changed
                     else tr("not patched", "未打补丁")
                 )
             rows.append((patch.target, state, patch.why))
@@ -105,8 +123,17 @@ class PatchSet:
         if not self.active:
             return
         for patch in self.patches:
-            if patch.module == module.__name__:
+            if patch.module == module.__name__ and isinstance(patch, Extension):
+                self._extend(module, patch)
+            elif patch.module == module.__name__:
                 self._patch_one(module, patch)
+
+    def _extend(self, module: Any, extension: Extension) -> None:
+        found = _find(module, extension.name)
+        if found is None:
+            raise _unknown(self.host, extension, tr("it does not exist", "该对象不存在"))
+        if extension not in self._changed:
+            self._changed[extension] = extension.change(getattr(*found))
 
     def _patch_one(self, module: Any, patch: Patch) -> None:
         found = _find(module, patch.name)
@@ -160,7 +187,7 @@ def _missing_parameters(function: Any, wanted: Sequence[str]) -> list[str]:
     return [name for name in wanted if name not in known]
 
 
-def _unknown(host: str, patch: Patch, reason: str) -> AmpError:
+def _unknown(host: str, patch: Patch | Extension, reason: str) -> AmpError:
     return AmpError(
         "AMP040",
         tr(

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
 import yaml
 
@@ -18,6 +17,8 @@ TIMEOUT = 120  # seconds
 
 def make_data(folder: Path, train: int = 48, val: int = 8) -> None:
     """Digits drawn with OpenCV, 32 x 64; ``train.txt`` / ``val.txt`` in PaddleOCR's format; ``dict.txt``."""
+    import cv2  # here, since the environments of other hosts have none
+
     rng = np.random.default_rng(7)
     (folder / "images").mkdir(parents=True, exist_ok=True)
     (folder / "dict.txt").write_text("\n".join("0123456789") + "\n", encoding="utf-8")
