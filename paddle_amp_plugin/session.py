@@ -27,6 +27,7 @@ from paddle_amp_plugin.norm_buffers import NormBuffers
 from paddle_amp_plugin.replicas import Exchange, several_processes
 from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_method
 from paddle_amp_plugin.run_errors import refuse_non_finite
+from paddle_amp_plugin.run_words import never_best, no_update, summary
 from paddle_amp_plugin.scaler import LossScaler
 from paddle_amp_plugin.step_observer import StepObserver
 from paddle_amp_plugin.treatment import Treatment
@@ -274,14 +275,9 @@ class Session:
         fresh, self.updates_judged = self.updates > self.updates_judged, self.updates
         if fresh or not isinstance(metric.get(indicator), (int, float)):
             return metric
-        self.logger.warning(
-            tr(
-                "amp: no update since the last evaluation (the last {n} steps were skipped): not a best model",
-                "amp：自上次评估以来没有任何更新（最近 {n} 步均被跳过）：不作为最佳模型",
-                n=self.scaler.loss_scale.skips_in_a_row if self.scaler is not None else 0,
-            )
-        )
-        return {**metric, indicator: _NeverBest(metric[indicator])}
+        in_a_row = self.scaler.loss_scale.skips_in_a_row if self.scaler is not None else 0
+        self.logger.warning(no_update(in_a_row))
+        return never_best(metric, indicator)
 
     def _on_outcome(self, outcome: Outcome) -> None:
         self.steps += 1
@@ -381,32 +377,7 @@ class Session:
 
     def summary(self) -> str:
         """One line for the end of a run."""
-        share, scale = self.half_share(), self.numbers().get("loss_scale")
-        return tr(
-            "amp: {steps} steps, {updates} updates, {skips} skipped{scale}{share}",
-            "amp：共 {steps} 步，更新 {updates} 次，跳过 {skips} 次{scale}{share}",
-            steps=self.steps,
-            updates=self.updates,
-            skips=self.skips,
-            scale="" if scale is None else tr(", final loss scale {s:g}", "，最终 loss scale {s:g}", s=scale),
-            share=""
-            if share is None
-            else tr(
-                ", {p:.0%} of the forward ops in {d}",
-                "，前向算子中 {p:.0%} 以 {d} 计算",
-                p=share,
-                d=self.plan.dtype,
-            ),
-        )
-
-
-class _NeverBest(float):
-    """A metric that no comparison finds better than, or as good as, another."""
-
-    def __ge__(self, other: object) -> bool:
-        return False
-
-    __gt__ = __ge__
+        return summary(self)
 
 
 def _inner(model: paddle.nn.Layer) -> paddle.nn.Layer:

@@ -24,26 +24,13 @@ from paddle_amp_plugin.host_spellings import PADDLEOCR as PADDLEOCR_AMP
 from paddle_amp_plugin.hosts.paddleocr_args import is_amp_option
 from paddle_amp_plugin.hosts.paddleocr_checkpoint import RunCheckpoints
 from paddle_amp_plugin.hosts.paddleocr_data import RetryGuard, check_dataset
+from paddle_amp_plugin.hosts.paddleocr_patches import patches_of
 from paddle_amp_plugin.hosts.paddleocr_steps import StartFacts
 from paddle_amp_plugin.hosts.paddleocr_tree import MARKERS, Tree, missing_markers
-from paddle_amp_plugin.hosts.patching import Patch, PatchSet, bound
+from paddle_amp_plugin.hosts.patching import PatchSet, bound
 from paddle_amp_plugin.hosts.settings import settings_mapping
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.monitor import Monitor
-
-_COPIES = (  # of check_install
-    "ppocr.data.imaug.ct_process",
-    "ppocr.data.imaug.drrg_targets",
-    "ppocr.postprocess.east_postprocess",
-    "ppocr.utils.e2e_metric.Deteval",
-)
-_DATASETS = (
-    ("ppocr.data.simple_dataset", "SimpleDataSet"),
-    ("ppocr.data.simple_dataset", "MultiScaleDataSet"),
-    ("ppocr.data.pgnet_dataset", "PGDataSet"),
-    ("ppocr.data.pubtab_dataset", "PubTabDataSet"),
-    ("ppocr.data.latexocr_dataset", "LaTeXOCRDataSet"),
-)
 
 
 class Controller:
@@ -52,7 +39,7 @@ class Controller:
     def __init__(self) -> None:
         self.guard = RetryGuard()
         self.checkpoints = RunCheckpoints(self)
-        self.patches = PatchSet("PaddleOCR", self._registry())
+        self.patches = PatchSet("PaddleOCR", patches_of(self))
         self.settings: Any = None
         self.plan: Any = None
         self.session: Any = None
@@ -289,70 +276,6 @@ class Controller:
             hint=f"pip install {package}",
         )
         raise self.guard.fatal
-
-    def _registry(self) -> list[Patch]:
-        program, save_load = "tools.program", "ppocr.utils.save_load"
-        reads = tr("reads the amp key", "读取 amp 设置")
-        saves = tr("saves FP32 masters and .pdamp, whole or not at all", "保存 FP32 主权重和 .pdamp，要么完整要么不变")
-        reads_weights = tr("reads half weights into FP32", "半精度权重读入为 FP32")
-        exports = tr("exports from FP32 masters", "从 FP32 主权重导出")
-        checks = tr("looks at the data before training", "训练前检查数据")
-        installs = tr("no pip install behind your back", "不擅自执行 pip install")
-        shows = tr("loss scale in the log", "日志显示 loss scale")
-        patches = [
-            Patch(program, "load_config", self.load_config, reads),
-            Patch(program, "merge_config", self.merge_config, reads, ("config", "opts")),
-            Patch(program, "preprocess", self.preprocess, tr("shows the plan", "显示计划"), ("is_train",)),
-            Patch(
-                program,
-                "train",
-                self.train,
-                tr("training under the plan", "按计划训练"),
-                ("config", "model", "loss_class", "optimizer", "scaler"),
-            ),
-            Patch(program, "eval", self.evaluate, tr("evaluates in eval_dtype", "按 eval_dtype 评估"), ("model",)),
-            Patch(
-                save_load,
-                "load_model",
-                self.load_model,
-                tr("casts after loading", "加载权重之后再转换"),
-                ("config", "model", "optimizer"),
-            ),
-            Patch(
-                save_load,
-                "load_pretrained_params",
-                self.checkpoints.load_pretrained,
-                reads_weights,
-                ("model", "path"),
-                required=False,
-            ),
-            Patch(
-                "ppocr.modeling.architectures.distillation_model",
-                "load_pretrained_params",
-                self.checkpoints.load_pretrained,
-                reads_weights,
-                required=False,
-            ),
-            Patch(save_load, "save_model", self.save_model, saves, ("model", "optimizer", "model_path", "prefix")),
-            Patch(program, "save_model", self.save_model, saves),
-            Patch("ppocr.utils.export_model", "export", self.export, exports, required=False),
-            Patch(program, "export", self.export, exports, required=False),
-            Patch("ppocr.data", "build_dataloader", self.build_dataloader, checks, ("config", "mode", "logger")),
-            Patch(program, "build_dataloader", self.build_dataloader, checks),
-            Patch(
-                "ppocr.data",
-                "set_signal_handlers",
-                self.set_signal_handlers,
-                tr("Ctrl-C ends cleanly", "Ctrl-C 干净退出"),
-                required=False,
-            ),
-            Patch("ppocr.utils.stats", "TrainingStats.get", self.stats, shows),
-            Patch("ppocr.utils.utility", "check_install", self.check_install, installs, required=False),
-        ]
-        patches += [Patch(m, "check_install", self.check_install, installs, required=False) for m in _COPIES]
-        retries = tr("no endless retry on bad samples", "坏样本不再无限重试")
-        patches += [Patch(m, f"{c}.__getitem__", self.guard.getitem, retries, required=False) for m, c in _DATASETS]
-        return patches
 
 
 def _device(gpu: bool) -> str:
