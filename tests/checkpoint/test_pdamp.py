@@ -27,7 +27,8 @@ counts = st.integers(0, 10**9)
 
 @st.composite
 def states(draw):
-    updates, judged, skips = sorted([draw(counts), draw(counts)])[::-1] + [draw(counts)]
+    judged, updates = sorted([draw(counts), draw(counts)])
+    skips = draw(counts)
     return Pdamp(
         step=updates + skips,
         updates=updates,
