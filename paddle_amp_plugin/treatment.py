@@ -295,6 +295,10 @@ class Treatment:
             self.treatments += 1
         self._armed, self._quiet_until, self._search_down_to, self._last = 0, 0, 0.0, None
         self._lost_before = self._session.skips
+        self.write_plan()
+
+    def write_plan(self) -> None:
+        """``plan.yml`` again: the session's plan is not the one it started with."""
         if self.folder is not None:
             self._guarded(lambda folder: write_plan(self._session.plan, folder / "plan.yml"))
 
