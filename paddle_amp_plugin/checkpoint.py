@@ -143,6 +143,7 @@ class Checkpoints:
             self._off(pins)
         else:
             self._pin(pins, model)
+        session.treatment.write_plan()
 
     def _pin(self, pins: Pins, model: paddle.nn.Layer) -> None:
         session = self._session
@@ -150,7 +151,9 @@ class Checkpoints:
         layers = [name for name in pins.layers if name in known]
         if session.model is not None:
             healing.pin_layers(model, session.optimizer, layers)
-        scale = pins.static_scale if pins.static_scale is not None else session.plan.scaling.init
+        scale = session.plan.scaling.init
+        if pins.static_scale is not None and not _another_scale(self.resumed, session.plan):
+            scale = pins.static_scale
         session.follow(healing.plan_with_pins(session.plan, layers, pins.ops, scale))
         session.logger.info(
             tr(
@@ -163,7 +166,9 @@ class Checkpoints:
     def _off(self, pins: Pins) -> None:
         session = self._session
         if session.model is not None:
+            assert session.scaler is not None
             healing.all_float32(session.model, session.optimizer)
+            session.scaler.without_scaling()
         session.follow(healing.plan_float32(session.plan, pins.off))
         session.logger.warning(
             tr(
@@ -196,6 +201,12 @@ class Checkpoints:
             moments.give_back(self._session.optimizer)
 
 
+def _another_scale(saved: Pdamp | None, plan: Plan) -> bool:
+    """Does the YAML ask for another scale than it did when the checkpoint was saved?"""
+    before = saved.plan.get("scaling") if saved is not None else None
+    return not isinstance(before, Mapping) or before.get("init") != plan.scaling.init
+
+
 def _same_scale(session: Session, saved: Pdamp) -> bool:
     assert session.scaler is not None
     return saved.use_loss_scaling == session.scaler.use_loss_scaling
@@ -204,6 +215,15 @@ def _same_scale(session: Session, saved: Pdamp) -> bool:
 def _restore_scale(session: Session, saved: Pdamp) -> None:
     """Scale and counters; only the totals where one of both runs has no loss scale (bfloat16, FP32)."""
     assert session.scaler is not None
+    if not saved.scaler:
+        session.logger.info(
+            tr(
+                "amp: the saved loss scaler is empty (it was switched off when it was saved): it starts at {s:g}",
+                "amp：保存的 loss scaler 状态为空（保存时处于关闭状态）：从 {s:g} 开始",
+                s=session.scaler.current_scale,
+            )
+        )
+        return
     state = dict(saved.scaler)
     if not _same_scale(session, saved):
         state.update(scale=session.scaler.policy.init, good_steps=0, bad_steps=0, skips_in_a_row=0)

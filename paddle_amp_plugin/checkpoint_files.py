@@ -6,7 +6,7 @@ Nothing here imports Paddle, so a damaged checkpoint is known before anything he
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from paddle_amp_plugin import pdamp
@@ -38,7 +38,7 @@ def read(prefix: Path, *, say: Callable[[str], None], weights_only: bool = False
             return saved
         if look + 1 < LOOKS:
             time.sleep(BETWEEN_LOOKS)
-    if _written_over(path, saved, wrong):
+    if _written_over(path, [e.name for e in entries], wrong):
         say(
             tr(
                 "amp: {f} belongs to an earlier checkpoint of this name, which a run without this plugin has "
@@ -51,12 +51,12 @@ def read(prefix: Path, *, say: Callable[[str], None], weights_only: bool = False
     raise _damaged(prefix, wrong)
 
 
-def _written_over(path: Path, saved: Pdamp, wrong: Mapping[str, str]) -> bool:
-    """Was every file of the checkpoint written anew, later than the ``.pdamp``?"""
-    names = [entry.name for entry in saved.files if entry.name.endswith((".pdparams", ".pdopt"))]
-    files, differ = [path.parent / name for name in names], {str(path.parent / name) for name in wrong}
+def _written_over(path: Path, names: Sequence[str], wrong: Mapping[str, str]) -> bool:
+    """Was everything that is looked for written anew, later than the ``.pdamp``?"""
     written = path.stat().st_mtime
-    return bool(files) and all(str(f) in differ and f.is_file() and f.stat().st_mtime >= written for f in files)
+    files = [path.parent / name for name in names if name.endswith((".pdparams", ".pdopt"))]
+    changed = {path.parent / name for name in wrong}
+    return bool(files) and all(f in changed and f.is_file() and f.stat().st_mtime >= written for f in files)
 
 
 def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:

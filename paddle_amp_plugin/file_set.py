@@ -64,18 +64,25 @@ def recover(folder: Path, name: str) -> bool:
     if not ready.is_dir():
         return False
     try:
-        for path in sorted(ready.rglob("*")):
-            if path.is_dir():
-                continue
-            target = folder / path.relative_to(ready)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileNotFoundError):  # another process moved it
-                os.replace(path, target)
-            _sync(target.parent)
+        moves = {path: folder / path.relative_to(ready) for path in sorted(ready.rglob("*")) if path.is_file()}
+        if not _written_since(moves):
+            for path, target in moves.items():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with contextlib.suppress(FileNotFoundError):  # another process moved it
+                    os.replace(path, target)
+                _sync(target.parent)
     except OSError as error:
         raise _cannot_write(folder, error) from None
     shutil.rmtree(ready, ignore_errors=True)
     return True
+
+
+def _written_since(moves: dict[Path, Path]) -> bool:
+    """Has somebody who knows nothing of this module written all of these targets again, later?"""
+    try:
+        return bool(moves) and all(t.stat().st_mtime > path.stat().st_mtime for path, t in moves.items())
+    except FileNotFoundError:
+        return False
 
 
 def _sync_tree(folder: Path) -> None:
@@ -86,6 +93,8 @@ def _sync_tree(folder: Path) -> None:
 
 def _sync(path: Path) -> None:
     """To the disk, not only to the system. Some network file systems refuse it for folders."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows has no such thing
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -103,9 +103,14 @@ def to_text(saved: Pdamp) -> str:
     """The content of a ``.pdamp``. Raises ``ValueError`` if a value (of ``host``) is none of JSON's."""
     body = {"format": FORMAT, "version": VERSION, **dataclasses.asdict(saved)}
     try:
-        return json.dumps({"sha256": _digest(body), **body}, allow_nan=False, ensure_ascii=False, indent=1) + "\n"
+        body = {"sha256": _digest(body), **body}
+        lines = [
+            f"{json.dumps(name)}: {json.dumps(value, allow_nan=False, ensure_ascii=False)}"
+            for name, value in body.items()
+        ]
     except TypeError as error:
         raise ValueError(str(error)) from None
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def from_text(text: str, *, source: str = "") -> Pdamp:

@@ -44,6 +44,7 @@ class Session:
 
     ``logger`` receives the few lines a session writes; a host passes its own. ``folder``: the run's ``amp``
     folder, where diagnoses and a healed plan are written; None for no files. ``plan`` follows a healing.
+    ``checkpoints`` saves and resumes all of it.
     Counters: ``steps`` (calls of ``optimizer.step``), ``skips``, ``updates``.
     """
 

@@ -332,7 +332,7 @@ class Treatment:
         self.write_plan()
 
     def write_plan(self) -> None:
-        """The plan as it is now, to the run's ``plan.yml``."""
+        """``plan.yml`` again: the session's plan is not the one it started with."""
         if self.folder is not None:
             self._guarded(lambda folder: write_plan(self._session.plan, folder / "plan.yml"))
 

@@ -37,6 +37,7 @@ class RunCheckpoints:
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
+        self._reading = False
         self.position = Position(controller.say)
 
     # -- saving ----------------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ class RunCheckpoints:
 
     def load_pretrained(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         """The host's ``load_pretrained_params``, also for a distillation's teacher."""
-        if self._controller.settings is None:
+        if self._controller.session is None:
             return wrapped(*args, **kwargs)
         arguments = bound(wrapped, args, kwargs)
         path = str(arguments["path"])
@@ -120,7 +121,10 @@ class RunCheckpoints:
         """
         import paddle
 
-        original = paddle.load
+        if self._reading:  # pretrained weights are read inside load_model
+            yield
+            return
+        original, self._reading = paddle.load, True
 
         def load(path: Any, *args: Any, **kwargs: Any) -> Any:
             try:
@@ -136,7 +140,7 @@ class RunCheckpoints:
         try:
             yield
         finally:
-            paddle.load = original
+            paddle.load, self._reading = original, False
             if logger is not None:
                 logger.removeFilter(quiet)
 

@@ -30,7 +30,7 @@ def patches_of(controller: Controller) -> list[Patch]:
     program, save_load = "tools.program", "ppocr.utils.save_load"
     reads = tr("reads the amp key", "读取 amp 设置")
     saves = tr("saves FP32 masters and .pdamp, whole or not at all", "保存 FP32 主权重和 .pdamp，要么完整要么不变")
-    reads_weights = tr("reads half weights into FP32", "半精度权重读入为 FP32")
+    half = tr("reads half weights into FP32", "半精度权重读入为 FP32")
     exports = tr("exports from FP32 masters", "从 FP32 主权重导出")
     checks = tr("looks at the data before training", "训练前检查数据")
     installs = tr("no pip install behind your back", "不擅自执行 pip install")
@@ -54,21 +54,6 @@ def patches_of(controller: Controller) -> list[Patch]:
             tr("casts after loading", "加载权重之后再转换"),
             ("config", "model", "optimizer"),
         ),
-        Patch(
-            save_load,
-            "load_pretrained_params",
-            controller.checkpoints.load_pretrained,
-            reads_weights,
-            ("model", "path"),
-            required=False,
-        ),
-        Patch(
-            "ppocr.modeling.architectures.distillation_model",
-            "load_pretrained_params",
-            controller.checkpoints.load_pretrained,
-            reads_weights,
-            required=False,
-        ),
         Patch(save_load, "save_model", controller.save_model, saves, ("model", "optimizer", "model_path", "prefix")),
         Patch(program, "save_model", controller.save_model, saves),
         Patch("ppocr.utils.export_model", "export", controller.export, exports, required=False),
@@ -86,6 +71,12 @@ def patches_of(controller: Controller) -> list[Patch]:
         Patch("ppocr.utils.utility", "check_install", controller.check_install, installs, required=False),
     ]
     patches += [Patch(m, "check_install", controller.check_install, installs, required=False) for m in _COPIES]
+    patches += [
+        Patch(
+            m, "load_pretrained_params", controller.checkpoints.load_pretrained, half, ("model", "path"), required=False
+        )
+        for m in (save_load, "ppocr.modeling.architectures.distillation_model")
+    ]
     retries = tr("no endless retry on bad samples", "坏样本不再无限重试")
     patches += [Patch(m, f"{c}.__getitem__", controller.guard.getitem, retries, required=False) for m, c in _DATASETS]
     return patches

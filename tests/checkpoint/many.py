@@ -3,7 +3,8 @@
 Importing Paddle and PaddleOCR takes longer than a tiny training. What one run could leave to the next is the names of
 parameters, which start anew for each, and random states, which a resumed run has to restore anyway.
 
-``python many.py JOBS``: JOBS is JSON, a list of ``[config, option, …]``. Prints ``=== N`` before and ``=== N code`` after.
+``python many.py JOBS``: JOBS is JSON, a list of ``[config, option, …]``. Prints ``=== N`` before a run and
+``=== N code`` after it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,9 +102,9 @@ class Done:
         return [line.split("INFO: ", 1)[1] for line in self.text.splitlines() if "INFO: amp: " in line]
 
 
-def many(jobs: list[list[str]], cwd: Path, python: str = sys.executable) -> list[Done]:
+def many(jobs: list[list[str]], cwd: Path) -> list[Done]:
     """Trainings one after another in one child process."""
-    result = tiny.call([MANY, json.dumps(jobs)], cwd)
+    result = tiny.call([MANY, json.dumps(jobs)], cwd, timeout=60 + 30 * len(jobs))
     found = re.findall(r"^=== (\d+)\n(.*?)^=== \1 (\w+)$", result.stdout, re.DOTALL | re.MULTILINE)
     assert len(found) == len(jobs), result.stdout[-6000:]
     return [Done(code, text) for _, text, code in found]

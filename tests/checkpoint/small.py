@@ -115,13 +115,15 @@ def start(amp: Any = "O1", *, net=Net, optimizer=None) -> Training:
     return Training(Session(plan(amp), logger=lines), model, made, schedule, lines)
 
 
-def resumed(prefix: Path, amp: Any = "O1", **kw: Any) -> Training:
-    """A fresh run that goes on from ``prefix``: the order in which a host does it."""
+def resumed(prefix: Path, amp: Any = "O1", *, prepared_first: bool = False, **kw: Any) -> Training:
+    """A fresh run that goes on from ``prefix``: the order in which PaddleOCR does it, or one that decorates first."""
     run = start(amp, **kw)
     paddle.seed(77)
     saved = read(prefix, say=run.lines.said.append)
     run.model.set_state_dict(paddle.load(f"{prefix}.pdparams"))
     run.optimizer.set_state_dict(paddle.load(f"{prefix}.pdopt"))
+    if prepared_first:
+        run.session.prepare(run.model, run.optimizer)
     if saved is not None:
         run.session.checkpoints.resume(saved)
     run.session.prepare(run.model, run.optimizer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import signal
@@ -78,6 +79,19 @@ def test_an_interrupted_replacement_is_finished(tmp_path, moved):
     ready.mkdir(exist_ok=True)
     assert recover(tmp_path, "latest") and generations(tmp_path) == {b"1"}
     assert not ready.exists() and not recover(tmp_path, "latest")
+
+
+def test_what_was_written_since_is_not_overwritten(tmp_path):
+    """A kill while moving, then a run without the plugin saved under the same name: its checkpoint counts."""
+    fill(tmp_path)
+    ready = ready_folder(tmp_path, "latest")
+    ready.mkdir()
+    (ready / NAMES[0]).write_bytes(b"1 " * 20000)
+    for name in NAMES:
+        (tmp_path / name).write_bytes(b"2 " * 20000)
+        os.utime(tmp_path / name, (time.time() + 5, time.time() + 5))
+    recover(tmp_path, "latest")
+    assert generations(tmp_path) == {b"2"} and not ready.exists()
 
 
 def test_an_unfinished_folder_counts_for_nothing(tmp_path):

@@ -36,14 +36,14 @@ def run_on(run, numbers):
     return context
 
 
-def broken_and_unbroken(folder, amp):
+def broken_and_unbroken(folder, amp, **how):
     run = start(amp, net=Sick)
     context = run_on(run, range(8))
     run.save(folder)
     run.steps(range(8, 12), bad=())
     unbroken, treated = run.state(), run.session.treatment.treated
     context.__exit__(None, None, None)
-    again = resumed(folder / "latest", amp, net=Sick)
+    again = resumed(folder / "latest", amp, net=Sick, **how)
     context = run_on(again, range(8, 12))
     broken = again.state()
     context.__exit__(None, None, None)
@@ -60,6 +60,29 @@ def test_pins_come_back(tmp_path, level):
     assert not run.session.treatment.treated  # healthy from its first step
     assert len([line for line in run.lines.said if "pins of the earlier run come back" in line and "big" in line]) == 1
     assert "differs" not in run.lines.text  # the YAML is the same: a pin is no difference
+
+
+@pytest.mark.parametrize("on_collapse", ["pin", "fp32"])
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_a_host_that_decorates_before_it_knows_of_a_checkpoint(tmp_path, level, on_collapse):
+    amp = {"level": level, "dtype": "float16", "on_collapse": on_collapse}
+    unbroken, broken, _, run = broken_and_unbroken(tmp_path, amp, prepared_first=True)
+    assert equal(unbroken, broken) == []
+    assert run.session.plan.fp32_layers == (("big",) if on_collapse == "pin" else ())
+
+
+def test_a_static_scale_that_was_lowered_holds_until_the_yaml_names_another(tmp_path):
+    amp = {"dtype": "float16", "use_dynamic_loss_scaling": False, "init_loss_scaling": 2.0**24}
+    run = start(amp)
+    context = run_on(run, range(8))
+    run.save(tmp_path)
+    lowered = run.session.scaler.current_scale
+    context.__exit__(None, None, None)
+    assert lowered < 2.0**24 and run.session.updates > 0
+    for yaml, scale in ((2.0**24, lowered), (512.0, 512.0)):
+        again = resumed(tmp_path / "latest", {**amp, "init_loss_scaling": yaml})
+        assert again.session.scaler.current_scale == scale
+        again.session.close()
 
 
 def test_pins_are_kept_over_a_second_resume_and_not_said_twice_once_in_the_yaml(tmp_path):

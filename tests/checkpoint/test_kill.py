@@ -27,8 +27,8 @@ with run.session.attach(run.model, None, run.optimizer):
         if not child:
             while True:  # every checkpoint is of one step: its weights, moments and .pdamp say which
                 run.session.steps += 1
-                masters = run.optimizer._master_weights
-                for tensor in (masters[run.model.fc.bias.name], *(a for a in run.optimizer._accumulators["moment1"].values())):
+                bias = run.optimizer._master_weights[run.model.fc.bias.name]
+                for tensor in (bias, *run.optimizer._accumulators["moment1"].values()):
                     tensor.copy_(paddle.full_like(tensor, float(run.session.steps)), True)
                 run.save(folder)
         time.sleep(rng.uniform(0.0, 0.15))

@@ -27,7 +27,8 @@ counts = st.integers(0, 10**9)
 
 @st.composite
 def states(draw):
-    updates, judged, skips = sorted([draw(counts), draw(counts)])[::-1] + [draw(counts)]
+    judged, updates = sorted([draw(counts), draw(counts)])
+    skips = draw(counts)
     return Pdamp(
         step=updates + skips,
         updates=updates,
@@ -152,3 +153,13 @@ def test_a_checkpoint_written_over_by_the_host_alone_is_none_of_ours(tmp_path):
     assert read(tmp_path / "latest", say=said.append) is None
     assert len(said) == 1 and "latest.pdamp" in said[0] and "not used" in said[0]
     assert read(tmp_path / "never", say=said.append) is None and len(said) == 1
+
+
+def test_weights_that_somebody_put_in_place_are_taken_as_weights_but_not_to_resume_from(tmp_path):
+    save(tmp_path, "latest")
+    (tmp_path / "latest.pdparams").write_bytes(b"of somebody else")
+    said = []
+    assert read(tmp_path / "latest", say=said.append, weights_only=True) is None and len(said) == 1
+    with pytest.raises(AmpError) as caught:
+        read(tmp_path / "latest", say=said.append)
+    assert caught.value.code == "AMP090" and "latest.pdparams" in caught.value.message

@@ -88,6 +88,17 @@ def test_the_scaler_is_resumed_at_its_value_and_its_counters(tmp_path):
     assert state["scale"] == before["scaler scale"]
 
 
+def test_an_empty_scaler_starts_fresh_with_one_line(tmp_path):
+    """R8: what a scaler that was switched off leaves behind."""
+    saved_run(tmp_path, {"dtype": "float16"})
+    path = tmp_path / "latest.pdamp"
+    saved = dataclasses.replace(read(tmp_path / "latest", say=print), scaler={})
+    path.write_text(pdamp.to_text(saved), encoding="utf-8")
+    run = resumed(tmp_path / "latest", {"dtype": "float16", "init_loss_scaling": 256})
+    assert run.session.scaler.current_scale == 256.0 and run.session.steps == 4
+    assert len([line for line in run.lines.said if "the saved loss scaler is empty" in line]) == 1
+
+
 def test_policy_from_the_yaml_each_difference_in_one_line(tmp_path):
     saved_run(tmp_path, {"dtype": "float16", "incr_every_n_steps": 1000})
     run = resumed(

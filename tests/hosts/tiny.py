@@ -131,7 +131,7 @@ def environment(**changes: str) -> dict[str, str]:
     return {**values, **changes}
 
 
-def call(command: list[str], cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+def call(command: list[str], cwd: Path, *, timeout: int = TIMEOUT, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *command],
         cwd=cwd,
@@ -139,7 +139,7 @@ def call(command: list[str], cwd: Path, **env: str) -> subprocess.CompletedProce
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        timeout=TIMEOUT,
+        timeout=timeout,
         check=False,
     )
 
