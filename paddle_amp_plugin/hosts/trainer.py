@@ -79,7 +79,10 @@ class Controller:
 
     def train(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run = getattr(instance, _RUN, None)
-        return wrapped(*args, **kwargs) if run is None else run.train(lambda: wrapped(*args, **kwargs))
+        if run is None:
+            return wrapped(*args, **kwargs)
+        resume = bound(wrapped, args, kwargs)["resume_from_checkpoint"]
+        return run.train(lambda: wrapped(*args, **kwargs), resume=bool(resume))
 
     def wrap_model(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run, arguments = getattr(instance, _RUN, None), bound(wrapped, args, kwargs)
@@ -148,7 +151,13 @@ class Controller:
             Patch(parser, f"{own}.parse_known_args", trainer_args.parse_known_args, reads, ("args", "namespace")),
             Patch(parser, f"{own}.parse_dict", trainer_args.parse_dict, reads, required=False),
             Patch(trainer, "Trainer.__init__", self.init, tr("makes the plan", "制定计划"), ("model", "args")),
-            Patch(trainer, "Trainer.train", self.train, tr("training under the plan", "按计划训练")),
+            Patch(
+                trainer,
+                "Trainer.train",
+                self.train,
+                tr("training under the plan", "按计划训练"),
+                ("resume_from_checkpoint",),
+            ),
             Patch(
                 trainer,
                 "Trainer._wrap_model",

@@ -175,15 +175,22 @@ def parse_dict(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def post_init(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Around ``TrainingArguments.__post_init__``: a bad ``amp`` is said at once, before models are loaded."""
-    given = getattr(instance, "amp_master_grad", None)
-    result = wrapped(*args, **kwargs)
+    """Around ``TrainingArguments.__post_init__``: a bad ``amp`` is said at once, before models are loaded.
+
+    ``amp_master_grad`` is kept from the host there: without the host's own AMP, PaddleNLP switches it off and
+    PaddleFormers, where it is on by default, raises an error.
+    """
     amp = plain(getattr(instance, "amp", None))
-    if amp is not None:
-        instance.amp = amp
-        config.read_amp({"amp": amp}, host="paddlenlp")
-        if amp is not False and given is not None:
-            instance.amp_master_grad = given  # the host switches it off if its own AMP is off
+    if amp is None:
+        return wrapped(*args, **kwargs)
+    config.read_amp({"amp": amp}, host="paddlenlp")
+    instance.amp = amp
+    given = getattr(instance, "amp_master_grad", None)
+    if given is not None and not (instance.fp16 or instance.bf16):
+        instance.amp_master_grad = False
+    result = wrapped(*args, **kwargs)
+    if given is not None:
+        instance.amp_master_grad = given
     return result
 
 

@@ -36,7 +36,7 @@ class TrainerRun:
         self.plan = plan
         self.logger = logger
         self.session: Session | None = None
-        self._training = False
+        self._training = self._prepare_late = False
         self._evaluating = False
         self._stack = ExitStack()
         self._finite_loss: paddle.Tensor | None = None
@@ -55,8 +55,8 @@ class TrainerRun:
 
     # -- training ------------------------------------------------------------------------------------------------
 
-    def train(self, call: Callable[[], Any]) -> Any:
-        """``Trainer.train``."""
+    def train(self, call: Callable[[], Any], *, resume: bool) -> Any:
+        """``Trainer.train``; ``resume``: from a checkpoint."""
         if self._training:
             return call()
         first = _rank() == 0
@@ -67,6 +67,9 @@ class TrainerRun:
             self.logger.info(tr("amp: off for this run", "amp：本次运行已关闭"))
             return call()
         self.session = Session(self.plan, logger=self.logger, folder=self.folder if first else None)
+        # PaddleFormers reads such a checkpoint after the model was wrapped, and wants everything as it was written
+        flex = getattr(self.trainer.args, "load_checkpoint_format", None) == "flex_checkpoint"
+        self._prepare_late = resume and flex
         self._training, self._finite_loss, self._any_finite = True, None, None
         try:
             with self._stack:
@@ -84,7 +87,7 @@ class TrainerRun:
 
     def prepare(self, model: paddle.nn.Layer) -> None:
         """The weights are loaded, the optimizer is made, nothing is wrapped for several devices yet."""
-        if self.session is None or not self._training or self.session.model is not None:
+        if self.session is None or not self._training or self._prepare_late or self.session.model is not None:
             return
         optimizer = self.trainer.optimizer
         if any(True for _ in autocast._half_tensors(model)):
@@ -103,6 +106,7 @@ class TrainerRun:
         session, trainer = self.session, self.trainer
         if session is None or not self._training:
             return
+        self._prepare_late = False
         self.prepare(autocast_inner(trainer.model_wrapped))
         enter = self._stack.enter_context
         enter(session.attach(trainer.model_wrapped, trainer.criterion, trainer.optimizer))
