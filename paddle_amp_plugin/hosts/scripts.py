@@ -25,7 +25,7 @@ _PADDLEOCR = frozenset({"ppocr", "unstructured_paddleocr"})
 
 
 def imports_of(script: Path) -> set[str]:
-    """Top-level packages that ``script`` imports, itself or by modules that lie beside it. Unreadable files have none."""
+    """Top-level packages that ``script`` imports, itself or by modules beside it (none if it is unreadable)."""
     found: set[str] = set()
     waiting, seen = [script.resolve()], set()
     while waiting:
@@ -71,9 +71,7 @@ def is_for_a_trainer(script: Path) -> bool:
     return bool(found & TRAINERS.keys()) and not found & _PADDLEOCR
 
 
-def run_trainer_script(
-    script: Path, argv: Sequence[str], *, show: Callable[[Any], None] | None = None
-) -> None:
+def run_trainer_script(script: Path, argv: Sequence[str], *, show: Callable[[Any], None] | None = None) -> None:
     """Runs ``script`` as ``__main__`` with its own arguments, the Trainers patched when they are imported.
 
     ``show`` is called with each installed host's controller instead, and the script is not run. Raises AmpError:

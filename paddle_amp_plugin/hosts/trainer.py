@@ -24,10 +24,14 @@ _RUN = "_paddle_amp_run"
 
 @dataclass(frozen=True)
 class TrainerHost:
-    """``name`` as users know it, ``package`` as it is imported."""
+    """``name`` as users know it, ``package`` as it is imported.
+
+    ``averages_gradients``: accumulated gradients are divided by their number before the step, and not the losses.
+    """
 
     name: str
     package: str
+    averages_gradients: bool = False
 
 
 class Controller:
@@ -67,7 +71,12 @@ class Controller:
     def _make_run(self, trainer: Any, plan: Any) -> Any:
         from paddle_amp_plugin.hosts.trainer_run import TrainerRun
 
-        run = TrainerRun(trainer, plan, importlib.import_module(f"{self.host.package}.utils.log").logger)
+        run = TrainerRun(
+            trainer,
+            plan,
+            importlib.import_module(f"{self.host.package}.utils.log").logger,
+            averages_gradients=self.host.averages_gradients,
+        )
         setattr(trainer, _RUN, run)
         handler = trainer.callback_handler
         setattr(handler, _RUN, run)

@@ -63,7 +63,9 @@ def _made_field() -> dataclasses.Field[Any]:
         "混合精度：true、false、fp16、bf16、O1、O2、OD，或映射，如 '{level: O2}'",
     )
     about = {"help": words, "nargs": "?", "const": True}
-    holder = dataclasses.make_dataclass("_Holder", [("amp", AmpArgument, dataclasses.field(default=None, metadata=about))])
+    holder = dataclasses.make_dataclass(
+        "_Holder", [("amp", AmpArgument, dataclasses.field(default=None, metadata=about))]
+    )
     return dataclasses.fields(holder)[0]
 
 
@@ -78,7 +80,7 @@ def extend(cls: type) -> Callable[[], None]:
         init = vars(each)["__init__"]
         each.__init__ = _with_amp(init)  # type: ignore[misc]
         undo.append(functools.partial(_without, each, fields, init))
-    annotations = cls.__dict__.get("__annotations__", {})
+    annotations = cls.__annotations__
     annotations["amp"] = AmpArgument
     cls.amp = None  # type: ignore[attr-defined]
 
@@ -163,7 +165,7 @@ def parse_known_args(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any
 
 
 def parse_dict(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Around ``PdArgumentParser.parse_dict``, which passes over unknown keys in silence: not over a misspelt ``amp``."""
+    """Around ``PdArgumentParser.parse_dict``, which is silent about unknown keys: a misspelt ``amp`` is said."""
     document = next(iter(inspect.signature(wrapped).bind(*args, **kwargs).arguments.values()))
     known = {f.name for cls in instance.dataclass_types for f in dataclasses.fields(cls)}
     if isinstance(document, Mapping) and "amp" in known:

@@ -31,10 +31,11 @@ if TYPE_CHECKING:
 class TrainerRun:
     """What one Trainer gets. ``session`` is the present or the last training's; ``plan`` follows a healing."""
 
-    def __init__(self, trainer: Any, plan: Plan, logger: Any) -> None:
+    def __init__(self, trainer: Any, plan: Plan, logger: Any, *, averages_gradients: bool = False) -> None:
         self.trainer = trainer
         self.plan = plan
         self.logger = logger
+        self._averages_gradients = averages_gradients
         self.session: Session | None = None
         self._training = self._prepare_late = False
         self._evaluating = False
@@ -122,7 +123,8 @@ class TrainerRun:
                 rank=_rank(),
                 say=self.logger.info,
                 policy=session.plan.scaling if session.plan.use_loss_scaling else None,
-            )
+            ),
+            average_of=trainer.args.gradient_accumulation_steps if self._averages_gradients else 1,
         )
 
     def _compute_loss(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -131,7 +133,7 @@ class TrainerRun:
         if session is None or len(args) < 2 or not isinstance(args[1], dict):
             return call(*args)
         model, inputs = args[0], type(args[1])(args[1])
-        steps = self.trainer.args.gradient_accumulation_steps
+        steps = 1 if self._averages_gradients else self.trainer.args.gradient_accumulation_steps
 
         def again(outputs: Any) -> Any:
             return call(_Answers(model, outputs), type(inputs)(inputs)) / steps
@@ -184,9 +186,7 @@ class TrainerRun:
         if session is None:
             yield
             return
-        undo = moments.call_with(
-            session.optimizer, "state_dict", lambda call, args: moments.own_names(call(*args))
-        )
+        undo = moments.call_with(session.optimizer, "state_dict", lambda call, args: moments.own_names(call(*args)))
         try:
             with session.saving():
                 yield

@@ -10,7 +10,7 @@ from paddle_amp_plugin.plan import plan_from_yaml
 from tests.hosts import tiny
 from tests.hosts.tiny_nlp import needs_paddlenlp
 
-SCRIPT = '''
+SCRIPT = """
 import sys
 
 sys.path.append({root!r})
@@ -30,7 +30,7 @@ def main():
 
 if __name__ == "__main__":
     main()
-'''
+"""
 TASK = """
 from tests.hosts.tiny_nlp import Words as data
 from tests.hosts.tiny_nlp import bert as model
@@ -63,7 +63,18 @@ def test_whose_script_it_is(script, tmp_path):
 
 @needs_paddlenlp
 def test_training(script, tmp_path):
-    common = ["--output_dir", "out", "--max_steps", "3", "--device", "cpu", "--disable_tqdm", "true", "--report_to", "none"]
+    common = [
+        "--output_dir",
+        "out",
+        "--max_steps",
+        "3",
+        "--device",
+        "cpu",
+        "--disable_tqdm",
+        "true",
+        "--report_to",
+        "none",
+    ]
     result = paddle_amp("run", str(script), *common, "--amp.level", "O2", "--amp.dtype=float16", "--mine", cwd=tmp_path)
     text = result.stdout
     assert result.returncode == 0, text[-4000:]
@@ -87,7 +98,12 @@ def test_show_patches_runs_nothing(script, tmp_path):
     result = tiny.call(["-m", "paddle_amp_plugin", "run", "--show-patches", str(script)], tmp_path, COLUMNS="200")
     text = result.stdout
     assert result.returncode == 0, text
-    assert "patches on PaddleNLP" in text and "Trainer._wrap_model" in text and "not patched" not in text and "the rest" not in text
+    assert (
+        "patches on PaddleNLP" in text
+        and "Trainer._wrap_model" in text
+        and "not patched" not in text
+        and "the rest" not in text
+    )
 
 
 def test_a_host_that_is_not_installed(tmp_path, monkeypatch):
@@ -98,7 +114,9 @@ def test_a_host_that_is_not_installed(tmp_path, monkeypatch):
     path = tmp_path / "mine.py"
     path.write_text("from paddleformers.trainer import Trainer\n")
     find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "paddleformers" else find(name, *a))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "paddleformers" else find(name, *a)
+    )
     with pytest.raises(AmpError) as caught:
         scripts.run_trainer_script(path, [])
     assert caught.value.code == "AMP101" and "pip install paddleformers" in str(caught.value)

@@ -51,7 +51,13 @@ class Functional:
 
 @pytest.mark.parametrize(
     "level, how, accumulate",
-    [("O1", "criterion", 1), ("O2", "inside", 1), ("O1", "functional", 2), ("O2", "functional", 1), ("O1", "inside", 2)],
+    [
+        ("O1", "criterion", 1),
+        ("O2", "inside", 1),
+        ("O1", "functional", 2),
+        ("O2", "functional", 1),
+        ("O1", "inside", 2),
+    ],
 )
 def test_one_sick_layer(tmp_path, controller, level, how, accumulate):
     options = {"loss_inside": how != "criterion", "gradient_accumulation_steps": accumulate, "max_steps": 12}
@@ -110,7 +116,7 @@ def test_the_one_bad_batch_of_an_accumulated_step(tmp_path, controller):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("constant", [-1e4, -1e9])
 def test_a_mask_at_o2(tmp_path, controller, constant, dtype):
-    """-1e9 is -inf in float16, and a row that is masked throughout becomes NaN. Under the plan it trains, or is healed."""
+    """-1e9 is -inf in float16, and a row that is masked throughout becomes NaN. Here it trains, or is healed."""
 
     class Masked(tiny_nlp.Words):
         def __getitem__(self, index):

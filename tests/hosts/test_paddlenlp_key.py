@@ -55,7 +55,9 @@ def test_command_line(tmp_path, words, amp):
 
 def test_json_file(tmp_path, monkeypatch):
     path = tmp_path / "run.json"
-    path.write_text(json.dumps({"output_dir": str(tmp_path), "device": "cpu", "amp": {"level": "O2", "cpu": "emulate"}}))
+    path.write_text(
+        json.dumps({"output_dir": str(tmp_path), "device": "cpu", "amp": {"level": "O2", "cpu": "emulate"}})
+    )
     (args,) = parser().parse_json_file(str(path))
     assert args.amp == {"level": "O2", "cpu": "emulate"}
     if hasattr(parser(), "parse_json_file_and_cmd_lines"):

@@ -10,6 +10,7 @@ from tests.hosts import tiny_nlp
 
 def encoder(*, dropout: float = 0.0, seed: int = 1, hidden: int = 32) -> Any:
     import paddle
+    import paddleformers.trainer  # noqa: F401  it replaces methods of Paddle's own encoder, for those made after it
 
     class Encoder(paddle.nn.Layer):
         def __init__(self) -> None:
