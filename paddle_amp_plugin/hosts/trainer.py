@@ -131,9 +131,9 @@ class Controller:
 
     def set_weights(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run = getattr(instance, _RUN, None)
-        if run is not None:
-            run.weights_replaced()
-        return wrapped(*args, **kwargs)
+        if run is None:
+            return wrapped(*args, **kwargs)
+        return wrapped(run.weights_replaced(bound(wrapped, args, kwargs)["state_dict"]))
 
     def with_scaler(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         """Callbacks are given the scaler, as by the host's own AMP."""
@@ -185,8 +185,7 @@ class Controller:
                 tr("resumes in any precision", "以任意精度恢复训练"),
                 ("checkpoint",),
             ),
-            Patch(trainer, "Trainer._set_state_dict_in_model", self.set_weights, replaced),
-            Patch(trainer, "Trainer._load_best_model_from_peft_checkpoint", self.set_weights, replaced, required=False),
+            Patch(trainer, "Trainer._set_state_dict_in_model", self.set_weights, replaced, ("state_dict",)),
             *(
                 Patch(callbacks, f"CallbackHandler.{n}", self.with_scaler, shows, ("scaler",))
                 for n in ("on_optimizer_begin", "on_optimizer_end")

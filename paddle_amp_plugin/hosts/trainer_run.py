@@ -17,7 +17,7 @@ import paddle
 import wrapt
 
 from paddle_amp_plugin import autocast, healing, plan_table
-from paddle_amp_plugin.hosts import trainer_moments as moments
+from paddle_amp_plugin.hosts import trainer_state
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.monitor import Monitor
 from paddle_amp_plugin.plan import write_plan
@@ -92,15 +92,10 @@ class TrainerRun:
             return
         optimizer = self.trainer.optimizer
         if any(True for _ in autocast._half_tensors(model)):
-            self.logger.info(
-                tr(
-                    "amp: the weights were loaded in half precision; FP32 weights are learned from them",
-                    "amp：加载的权重是半精度；将由它们得到 FP32 权重进行学习",
-                )
-            )
+            self._say_half()
             healing.all_float32(model, optimizer)
         self.session.prepare(model, optimizer)
-        moments.move_to_masters(optimizer)
+        trainer_state.move_to_masters(optimizer)
 
     def begin(self) -> None:
         """The loop is about to start (``on_train_begin``)."""
@@ -112,8 +107,8 @@ class TrainerRun:
         enter = self._stack.enter_context
         enter(session.attach(trainer.model_wrapped, trainer.criterion, trainer.optimizer))
         enter(routed_method(trainer.lr_scheduler, "step", session.after_update))
-        self._stack.callback(moments.call_with(trainer, "compute_loss", self._compute_loss))
-        self._stack.callback(moments.call_with(trainer, "training_step", self._training_step))
+        self._stack.callback(trainer_state.call_with(trainer, "compute_loss", self._compute_loss))
+        self._stack.callback(trainer_state.call_with(trainer, "training_step", self._training_step))
         monitor = session.plan.monitor
         session.watch(
             Monitor(
@@ -186,7 +181,9 @@ class TrainerRun:
         if session is None:
             yield
             return
-        undo = moments.call_with(session.optimizer, "state_dict", lambda call, args: moments.own_names(call(*args)))
+        undo = trainer_state.call_with(
+            session.optimizer, "state_dict", lambda call, args: trainer_state.own_names(call(*args))
+        )
         try:
             with session.saving():
                 yield
@@ -213,10 +210,10 @@ class TrainerRun:
         session = self.active
         if session is None or folder is None:
             return call()
-        undo = moments.call_with(
+        undo = trainer_state.call_with(
             session.optimizer,
             "set_state_dict",
-            lambda load, args: load(moments.fitting_names(args[0], session.optimizer)),
+            lambda load, args: load(trainer_state.fitting_names(args[0], session.optimizer)),
         )
         try:
             result = call()
@@ -231,12 +228,25 @@ class TrainerRun:
         )
         return result
 
-    def weights_replaced(self) -> None:
-        """The host is about to load other weights (the best ones, at the end): FP32 from here on."""
+    def weights_replaced(self, loaded: dict[str, Any]) -> dict[str, Any]:
+        """The host is about to load these weights (a checkpoint's, or the best ones at the end): FP32 from here on."""
+        if not self.plan.enabled:
+            return loaded
         session = self.active
-        if session is not None:
-            assert session.model is not None
-            healing.all_float32(session.model, session.optimizer)
+        model = self.trainer.model if session is None else session.model
+        healing.all_float32(model, None if session is None else session.optimizer)
+        state, cast = trainer_state.float32_weights(loaded, model)
+        if cast:
+            self._say_half()
+        return state
+
+    def _say_half(self) -> None:
+        self.logger.info(
+            tr(
+                "amp: the weights were in half precision; FP32 weights are learned from them",
+                "amp：权重原为半精度；将由它们得到 FP32 权重进行学习",
+            )
+        )
 
 
 class _Answers(wrapt.ObjectProxy):  # type: ignore[misc]
