@@ -16,7 +16,7 @@ export MKL_NUM_THREADS ?= 2
 export MKL_DEBUG_CPU_TYPE ?= 5
 export NO_ALBUMENTATIONS_UPDATE ?= 1
 
-.PHONY: train train-sabotaged data test test-convergence test-paddle26 lint format bench venv clean help
+.PHONY: train train-sabotaged data test test-convergence test-paddle26 test-paddleformers lint format bench venv clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test-convergence: venv
 ## make test-paddle26     the suite on the second stack (Paddle 2.6.2), in .venv-paddle26
 test-paddle26: .venv-paddle26/.done
 	.venv-paddle26/bin/python -m pytest
+
+## make test-paddleformers  its Trainer, which needs an environment of its own: .venv-paddleformers
+test-paddleformers: .venv-paddleformers/.done
+	.venv-paddleformers/bin/python -m pytest tests/hosts/test_paddleformers.py tests/hosts/test_trainer_args.py
 
 ## make lint              ruff and mypy
 lint: venv
@@ -77,5 +81,10 @@ $(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
 	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
 	touch $@
 
+.venv-paddleformers/.done: pyproject.toml requirements/paddleformers.txt Makefile
+	test -x .venv-paddleformers/bin/python || $(PYTHON) -m venv .venv-paddleformers
+	.venv-paddleformers/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddleformers.txt -e '.[monitor,test]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venv-paddle26 build dist *.egg-info
+	rm -rf $(VENV) .venv-paddle26 .venv-paddleformers build dist *.egg-info

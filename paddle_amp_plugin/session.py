@@ -147,9 +147,12 @@ class Session:
             stack.enter_context(routed_backward(self.backward))
             yield
 
-    def watch(self, monitor: Monitor) -> None:
-        """Every step from here on is an event of this monitor; it is closed with the session."""
-        self._observer = StepObserver(monitor)
+    def watch(self, monitor: Monitor, *, average_of: int = 1) -> None:
+        """Every step from here on is an event of this monitor; it is closed with the session.
+
+        ``average_of``: so many losses of a step the host averages, by its gradients, after their backward passes.
+        """
+        self._observer = StepObserver(monitor, average_of)
 
     def follow(self, plan: Plan) -> None:
         """A healing has changed the plan: from here on the forward pass runs under this one."""

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class StepObserver:
     """One step's numbers, collected along its way; ``finished`` hands them to the monitor."""
 
-    def __init__(self, monitor: Monitor) -> None:
+    def __init__(self, monitor: Monitor, average_of: int = 1) -> None:
         self.monitor = monitor
+        self._average_of = average_of
         self._loss: paddle.Tensor | None = None
         self._terms: dict[str, Any] = {}
         self._samples: int | None = None
@@ -64,7 +65,7 @@ class StepObserver:
         now = time.perf_counter()
         event = StepEvent(
             step=step,
-            loss=_number(self._loss),
+            loss=None if self._loss is None else float(self._loss) / self._average_of,
             losses={name: _number(value) for name, value in self._terms.items() if _is_number(value)},
             loss_scale=loss_scale,
             skipped=outcome.skipped,

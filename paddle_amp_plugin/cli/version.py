@@ -21,6 +21,8 @@ def version_lines() -> list[str]:
         except metadata.PackageNotFoundError:
             continue
     lines += found or [tr("PaddlePaddle: not installed", "PaddlePaddle：未安装")]
-    tested = ", ".join(("PaddleOCR 2.10", "PaddlePaddle 2.6.2 / 3.3.1"))
+    tested = ", ".join(
+        ("PaddleOCR 2.10", "PaddleNLP 2.8.1 / 3.0.0b4", "PaddleFormers 1.2.0", "PaddlePaddle 2.6.2 / 3.3.1")
+    )
     lines.append(tr("tested with: {t}", "已测试：{t}", t=tested))
     return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddle_amp_plugin.hosts.trainer import Controller, HostModule, TrainerHost
 
-_module = HostModule(TrainerHost("PaddleFormers", "paddleformers"))
+_module = HostModule(TrainerHost("PaddleFormers", "paddleformers", averages_gradients=True))
 patch, unpatch, detect = _module.patch, _module.unpatch, _module.installed
 
 

@@ -25,7 +25,7 @@ _PADDLEOCR = frozenset({"ppocr", "unstructured_paddleocr"})
 
 
 def imports_of(script: Path) -> set[str]:
-    """Top-level packages that ``script`` imports, itself or by modules that lie beside it. Unreadable files have none."""
+    """Top-level packages that ``script`` imports, itself or by modules beside it (none if it is unreadable)."""
     found: set[str] = set()
     waiting, seen = [script.resolve()], set()
     while waiting:

@@ -24,10 +24,14 @@ _RUN = "_paddle_amp_run"
 
 @dataclass(frozen=True)
 class TrainerHost:
-    """``name`` as users know it, ``package`` as it is imported."""
+    """``name`` as users know it, ``package`` as it is imported.
+
+    ``averages_gradients``: accumulated gradients are divided by their number before the step, and not the losses.
+    """
 
     name: str
     package: str
+    averages_gradients: bool = False
 
 
 class Controller:
@@ -67,7 +71,12 @@ class Controller:
     def _make_run(self, trainer: Any, plan: Any) -> Any:
         from paddle_amp_plugin.hosts.trainer_run import TrainerRun
 
-        run = TrainerRun(trainer, plan, importlib.import_module(f"{self.host.package}.utils.log").logger)
+        run = TrainerRun(
+            trainer,
+            plan,
+            importlib.import_module(f"{self.host.package}.utils.log").logger,
+            averages_gradients=self.host.averages_gradients,
+        )
         setattr(trainer, _RUN, run)
         handler = trainer.callback_handler
         setattr(handler, _RUN, run)
@@ -79,7 +88,10 @@ class Controller:
 
     def train(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run = getattr(instance, _RUN, None)
-        return wrapped(*args, **kwargs) if run is None else run.train(lambda: wrapped(*args, **kwargs))
+        if run is None:
+            return wrapped(*args, **kwargs)
+        resume = bound(wrapped, args, kwargs)["resume_from_checkpoint"]
+        return run.train(lambda: wrapped(*args, **kwargs), resume=bool(resume))
 
     def wrap_model(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run, arguments = getattr(instance, _RUN, None), bound(wrapped, args, kwargs)
@@ -119,9 +131,9 @@ class Controller:
 
     def set_weights(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run = getattr(instance, _RUN, None)
-        if run is not None:
-            run.weights_replaced()
-        return wrapped(*args, **kwargs)
+        if run is None:
+            return wrapped(*args, **kwargs)
+        return wrapped(run.weights_replaced(bound(wrapped, args, kwargs)["state_dict"]))
 
     def with_scaler(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         """Callbacks are given the scaler, as by the host's own AMP."""
@@ -148,7 +160,13 @@ class Controller:
             Patch(parser, f"{own}.parse_known_args", trainer_args.parse_known_args, reads, ("args", "namespace")),
             Patch(parser, f"{own}.parse_dict", trainer_args.parse_dict, reads, required=False),
             Patch(trainer, "Trainer.__init__", self.init, tr("makes the plan", "制定计划"), ("model", "args")),
-            Patch(trainer, "Trainer.train", self.train, tr("training under the plan", "按计划训练")),
+            Patch(
+                trainer,
+                "Trainer.train",
+                self.train,
+                tr("training under the plan", "按计划训练"),
+                ("resume_from_checkpoint",),
+            ),
             Patch(
                 trainer,
                 "Trainer._wrap_model",
@@ -167,8 +185,7 @@ class Controller:
                 tr("resumes in any precision", "以任意精度恢复训练"),
                 ("checkpoint",),
             ),
-            Patch(trainer, "Trainer._set_state_dict_in_model", self.set_weights, replaced),
-            Patch(trainer, "Trainer._load_best_model_from_peft_checkpoint", self.set_weights, replaced, required=False),
+            Patch(trainer, "Trainer._set_state_dict_in_model", self.set_weights, replaced, ("state_dict",)),
             *(
                 Patch(callbacks, f"CallbackHandler.{n}", self.with_scaler, shows, ("scaler",))
                 for n in ("on_optimizer_begin", "on_optimizer_end")

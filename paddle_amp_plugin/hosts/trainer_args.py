@@ -80,7 +80,7 @@ def extend(cls: type) -> Callable[[], None]:
         init = vars(each)["__init__"]
         each.__init__ = _with_amp(init)  # type: ignore[misc]
         undo.append(functools.partial(_without, each, fields, init))
-    annotations = cls.__dict__.get("__annotations__", {})
+    annotations = cls.__annotations__
     annotations["amp"] = AmpArgument
     cls.amp = None  # type: ignore[attr-defined]
 
@@ -165,7 +165,7 @@ def parse_known_args(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any
 
 
 def parse_dict(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Around ``PdArgumentParser.parse_dict``, which passes over unknown keys in silence: not over a misspelt ``amp``."""
+    """Around ``PdArgumentParser.parse_dict``, which is silent about unknown keys: a misspelt ``amp`` is said."""
     document = next(iter(inspect.signature(wrapped).bind(*args, **kwargs).arguments.values()))
     known = {f.name for cls in instance.dataclass_types for f in dataclasses.fields(cls)}
     if isinstance(document, Mapping) and "amp" in known:
@@ -177,15 +177,22 @@ def parse_dict(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
 
 
 def post_init(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-    """Around ``TrainingArguments.__post_init__``: a bad ``amp`` is said at once, before models are loaded."""
-    given = getattr(instance, "amp_master_grad", None)
-    result = wrapped(*args, **kwargs)
+    """Around ``TrainingArguments.__post_init__``: a bad ``amp`` is said at once, before models are loaded.
+
+    ``amp_master_grad`` is kept from the host there: without the host's own AMP, PaddleNLP switches it off and
+    PaddleFormers, where it is on by default, raises an error.
+    """
     amp = plain(getattr(instance, "amp", None))
-    if amp is not None:
-        instance.amp = amp
-        config.read_amp({"amp": amp}, host="paddlenlp")
-        if amp is not False and given is not None:
-            instance.amp_master_grad = given  # the host switches it off if its own AMP is off
+    if amp is None:
+        return wrapped(*args, **kwargs)
+    config.read_amp({"amp": amp}, host="paddlenlp")
+    instance.amp = amp
+    given = getattr(instance, "amp_master_grad", None)
+    if given is not None and not (instance.fp16 or instance.bf16):
+        instance.amp_master_grad = False
+    result = wrapped(*args, **kwargs)
+    if given is not None:
+        instance.amp_master_grad = given
     return result
 
 

@@ -17,7 +17,7 @@ import paddle
 import wrapt
 
 from paddle_amp_plugin import autocast, healing, plan_table
-from paddle_amp_plugin.hosts import trainer_moments as moments
+from paddle_amp_plugin.hosts import trainer_state
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.monitor import Monitor
 from paddle_amp_plugin.plan import write_plan
@@ -31,12 +31,13 @@ if TYPE_CHECKING:
 class TrainerRun:
     """What one Trainer gets. ``session`` is the present or the last training's; ``plan`` follows a healing."""
 
-    def __init__(self, trainer: Any, plan: Plan, logger: Any) -> None:
+    def __init__(self, trainer: Any, plan: Plan, logger: Any, *, averages_gradients: bool = False) -> None:
         self.trainer = trainer
         self.plan = plan
         self.logger = logger
+        self._averages_gradients = averages_gradients
         self.session: Session | None = None
-        self._training = False
+        self._training = self._prepare_late = False
         self._evaluating = False
         self._stack = ExitStack()
         self._finite_loss: paddle.Tensor | None = None
@@ -55,8 +56,8 @@ class TrainerRun:
 
     # -- training ------------------------------------------------------------------------------------------------
 
-    def train(self, call: Callable[[], Any]) -> Any:
-        """``Trainer.train``."""
+    def train(self, call: Callable[[], Any], *, resume: bool) -> Any:
+        """``Trainer.train``; ``resume``: from a checkpoint."""
         if self._training:
             return call()
         first = _rank() == 0
@@ -67,6 +68,9 @@ class TrainerRun:
             self.logger.info(tr("amp: off for this run", "amp：本次运行已关闭"))
             return call()
         self.session = Session(self.plan, logger=self.logger, folder=self.folder if first else None)
+        # PaddleFormers reads such a checkpoint after the model was wrapped, and wants everything as it was written
+        flex = getattr(self.trainer.args, "load_checkpoint_format", None) == "flex_checkpoint"
+        self._prepare_late = resume and flex
         self._training, self._finite_loss, self._any_finite = True, None, None
         try:
             with self._stack:
@@ -84,31 +88,27 @@ class TrainerRun:
 
     def prepare(self, model: paddle.nn.Layer) -> None:
         """The weights are loaded, the optimizer is made, nothing is wrapped for several devices yet."""
-        if self.session is None or not self._training or self.session.model is not None:
+        if self.session is None or not self._training or self._prepare_late or self.session.model is not None:
             return
         optimizer = self.trainer.optimizer
         if any(True for _ in autocast._half_tensors(model)):
-            self.logger.info(
-                tr(
-                    "amp: the weights were loaded in half precision; FP32 weights are learned from them",
-                    "amp：加载的权重是半精度；将由它们得到 FP32 权重进行学习",
-                )
-            )
+            self._say_half()
             healing.all_float32(model, optimizer)
         self.session.prepare(model, optimizer)
-        moments.move_to_masters(optimizer)
+        trainer_state.move_to_masters(optimizer)
 
     def begin(self) -> None:
         """The loop is about to start (``on_train_begin``)."""
         session, trainer = self.session, self.trainer
         if session is None or not self._training:
             return
+        self._prepare_late = False
         self.prepare(autocast_inner(trainer.model_wrapped))
         enter = self._stack.enter_context
         enter(session.attach(trainer.model_wrapped, trainer.criterion, trainer.optimizer))
         enter(routed_method(trainer.lr_scheduler, "step", session.after_update))
-        self._stack.callback(moments.call_with(trainer, "compute_loss", self._compute_loss))
-        self._stack.callback(moments.call_with(trainer, "training_step", self._training_step))
+        self._stack.callback(trainer_state.call_with(trainer, "compute_loss", self._compute_loss))
+        self._stack.callback(trainer_state.call_with(trainer, "training_step", self._training_step))
         monitor = session.plan.monitor
         session.watch(
             Monitor(
@@ -118,7 +118,8 @@ class TrainerRun:
                 rank=_rank(),
                 say=self.logger.info,
                 policy=session.plan.scaling if session.plan.use_loss_scaling else None,
-            )
+            ),
+            average_of=trainer.args.gradient_accumulation_steps if self._averages_gradients else 1,
         )
 
     def _compute_loss(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -127,7 +128,7 @@ class TrainerRun:
         if session is None or len(args) < 2 or not isinstance(args[1], dict):
             return call(*args)
         model, inputs = args[0], type(args[1])(args[1])
-        steps = self.trainer.args.gradient_accumulation_steps
+        steps = 1 if self._averages_gradients else self.trainer.args.gradient_accumulation_steps
 
         def again(outputs: Any) -> Any:
             return call(_Answers(model, outputs), type(inputs)(inputs)) / steps
@@ -180,7 +181,9 @@ class TrainerRun:
         if session is None:
             yield
             return
-        undo = moments.call_with(session.optimizer, "state_dict", lambda call, args: moments.own_names(call(*args)))
+        undo = trainer_state.call_with(
+            session.optimizer, "state_dict", lambda call, args: trainer_state.own_names(call(*args))
+        )
         try:
             with session.saving():
                 yield
@@ -207,10 +210,10 @@ class TrainerRun:
         session = self.active
         if session is None or folder is None:
             return call()
-        undo = moments.call_with(
+        undo = trainer_state.call_with(
             session.optimizer,
             "set_state_dict",
-            lambda load, args: load(moments.fitting_names(args[0], session.optimizer)),
+            lambda load, args: load(trainer_state.fitting_names(args[0], session.optimizer)),
         )
         try:
             result = call()
@@ -225,12 +228,25 @@ class TrainerRun:
         )
         return result
 
-    def weights_replaced(self) -> None:
-        """The host is about to load other weights (the best ones, at the end): FP32 from here on."""
+    def weights_replaced(self, loaded: dict[str, Any]) -> dict[str, Any]:
+        """The host is about to load these weights (a checkpoint's, or the best ones at the end): FP32 from here on."""
+        if not self.plan.enabled:
+            return loaded
         session = self.active
-        if session is not None:
-            assert session.model is not None
-            healing.all_float32(session.model, session.optimizer)
+        model = self.trainer.model if session is None else session.model
+        healing.all_float32(model, None if session is None else session.optimizer)
+        state, cast = trainer_state.float32_weights(loaded, model)
+        if cast:
+            self._say_half()
+        return state
+
+    def _say_half(self) -> None:
+        self.logger.info(
+            tr(
+                "amp: the weights were in half precision; FP32 weights are learned from them",
+                "amp：权重原为半精度；将由它们得到 FP32 权重进行学习",
+            )
+        )
 
 
 class _Answers(wrapt.ObjectProxy):  # type: ignore[misc]

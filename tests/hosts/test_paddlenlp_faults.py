@@ -190,3 +190,58 @@ def test_one_loss_that_is_not_finite(tmp_path):
     assert np.isnan(shown[False][2:]).all() and not np.isfinite(average[False])
     assert np.isfinite(shown[True]).all() and np.isfinite(average[True])
     assert made._paddle_amp_run.session.skips == 1
+
+
+def test_resuming_in_another_precision(tmp_path):
+    """Alone: FP32 weights do not load at bf16 O2, nor would the moments, which are named after the masters."""
+    options = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
+    with paddle.utils.unique_name.guard():
+        train(tmp_path, plugin=False, **options)
+    options["max_steps"] = 3
+    for plugin in (False, True):
+        with tiny_nlp.patched(paddlenlp) if plugin else alone(), paddle.utils.unique_name.guard():
+            made = trainer(tmp_path, bf16=True, fp16_opt_level="O2", **options)
+            if plugin:
+                made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+                assert made.state.global_step == 3
+            else:
+                with pytest.raises(AssertionError, match=r"need tensor with dtype|should in state dict"):
+                    made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def test_a_sick_layer(tmp_path):
+    """Alone: every step is skipped, down to a scale of 0 if it takes long enough; nothing is learned."""
+    moved = {}
+    for plugin in (False, True):
+        model = tiny_nlp.bert()
+        sick = model.bert.encoder.layers[1].linear2
+        sick.weight.set_value(sick.weight * 2.0e6)
+        before = weights(model)
+        made = train(tmp_path, model, plugin=plugin, fp16=True, max_steps=8, loss_inside=True)
+        moved[plugin] = not same(before, weights(made.model))
+    assert moved == {False: False, True: True}
+
+
+def test_a_checkpoint_of_the_hosts_own_o2_run(tmp_path):
+    """Half weights with masters in the optimizer: it goes on from the masters, in FP32 and at O2."""
+    options = {"save_strategy": "steps", "save_steps": 4, "max_steps": 4, "learning_rate": 1e-4}
+    with paddle.utils.unique_name.guard():
+        train(tmp_path, plugin=False, fp16=True, fp16_opt_level="O2", **options)
+    masters = paddle.load(str(tmp_path / "checkpoint-4" / "optimizer.pdopt"))["master_weights"]
+    options["max_steps"] = 5
+    with alone(), paddle.utils.unique_name.guard(), pytest.raises(AssertionError):
+        trainer(tmp_path, **options).train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+    from paddlenlp.trainer import TrainerCallback
+
+    class Begin(TrainerCallback):
+        def on_step_begin(self, args, state, control, model=None, optimizer=None, **kwargs):
+            held = getattr(optimizer, "_master_weights", None) or {}
+            found.update({p.name: held.get(p.name, p).numpy() for p in model.parameters()})
+
+    for level in ("O1", "O2"):
+        found: dict[str, np.ndarray] = {}
+        with tiny_nlp.patched(paddlenlp), paddle.utils.unique_name.guard():
+            made = trainer(tmp_path, amp={"level": level, "dtype": "float16"}, callbacks=[Begin()], **options)
+            made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-4"))
+        for name, master in masters.items():
+            assert np.array_equal(found[name], master.numpy()), (level, name)

@@ -1,4 +1,4 @@
-"""An optimizer's state with the parameters' own names, whatever the precision.
+"""What a Trainer's checkpoint holds, whatever the precision: FP32 weights, moments under the parameters' own names.
 
 Paddle names an accumulator after the tensor that is updated: ``linear_0.w_0_moment1_0`` in FP32, and at O2, after the
 master, ``linear_0.w_0_fp32_master_0_moment1_0`` (``Optimizer._add_accumulator``, Paddle 2.6 to 3.3); a state of the
@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import paddle
 
 from paddle_amp_plugin.autocast import HALF, _same_half
@@ -63,6 +64,29 @@ def move_to_masters(optimizer: Any) -> None:
         for name, master in masters.items():
             if name in accumulators and master.name not in accumulators:
                 accumulators[master.name] = accumulators.pop(name)
+
+
+def float32_weights(loaded: dict[str, Any], model: paddle.nn.Layer) -> tuple[dict[str, Any], bool]:
+    """``loaded`` with FP32 values where the model has FP32 ones, and whether there were others.
+
+    Paddle's ``set_state_dict`` raises AssertionError at half weights. In NumPy, bfloat16 is uint16 bit patterns.
+    """
+    wanted = {name: value.dtype for name, value in model.state_dict().items()}
+    state, cast = dict(loaded), False
+    for name, value in loaded.items():
+        if wanted.get(name) == paddle.float32 and _is_half(value):
+            state[name], cast = _as_float32(value), True
+    return state, cast
+
+
+def _is_half(value: Any) -> bool:
+    return value.dtype in HALF if isinstance(value, paddle.Tensor) else value.dtype in (np.float16, np.uint16)
+
+
+def _as_float32(value: Any) -> Any:
+    if isinstance(value, paddle.Tensor) or value.dtype == np.float16:
+        return value.astype("float32")
+    return (value.astype(np.uint32) << 16).view(np.float32)
 
 
 def call_with(owner: Any, name: str, change: Callable[[Any, Any], Any]) -> Callable[[], None]:
