@@ -57,13 +57,20 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def write(
-        self, folder: Path, name: str, *, host: Mapping[str, Any] | None = None, also: Iterable[str] = ()
+        self,
+        folder: Path,
+        name: str,
+        *,
+        host: Mapping[str, Any] | None = None,
+        also: Iterable[str] = (),
+        at: str | None = None,
     ) -> Iterator[Path]:
         """The host saves into the folder it is given; see above. ``host``: JSON values it wants to have back.
 
         ``also``: further prefixes that are checkpoints by themselves (copies), relative to ``folder``; they get a
-        ``.pdamp`` each if the host wrote them. Raises AmpError: AMP046 a weight is not finite, AMP091 the system
-        refuses to write; the former checkpoint is whole then.
+        ``.pdamp`` each if the host wrote them. ``at``: the prefix of the ``.pdamp`` where it is not ``name``, for a
+        checkpoint that is a folder: ``checkpoint-100/amp``. Raises AmpError: AMP046 a weight is not finite, AMP091 the
+        system refuses to write; the former checkpoint is whole then.
         """
         session = self._session
         with session.saving(), replacing(folder, name) as staging:
@@ -78,7 +85,7 @@ class Checkpoints:
                 if files:
                     _write_pdamp(beside, saved, files)
                     made = [path for path in made if path not in files]
-            _write_pdamp(staging / name, saved, made)
+            _write_pdamp(staging / (at or name), saved, made)
 
     def gather(self, host: Mapping[str, Any]) -> Pdamp:
         """The session's state now, without the files."""

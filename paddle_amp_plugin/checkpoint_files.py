@@ -60,21 +60,25 @@ def _written_over(path: Path, names: Sequence[str], wrong: Mapping[str, str]) ->
 
 
 def whole_checkpoints(folder: Path) -> list[tuple[int, Path]]:
-    """(step, prefix) of every checkpoint of the folder that has a ``.pdamp`` and is whole, the latest first."""
+    """(step, prefix) of every checkpoint of the folder that has a ``.pdamp`` and is whole, the latest first.
+
+    A checkpoint that is a folder (``checkpoint-100/amp.pdamp``) has its like beside that folder.
+    """
     found = []
-    for path in folder.glob(f"*{pdamp.SUFFIX}"):
+    beside = folder.parent.glob(f"checkpoint-*/*{pdamp.SUFFIX}") if folder.name.startswith("checkpoint-") else ()
+    for path in dict.fromkeys([*folder.glob(f"*{pdamp.SUFFIX}"), *beside]):
         try:
             saved = pdamp.read(path)
         except AmpError:
             continue
-        if not pdamp.differing(folder, saved.files):
+        if not pdamp.differing(path.parent, saved.files):
             found.append((saved.step, path.with_suffix("")))
     return sorted(found, reverse=True)
 
 
 def offered(prefix: Path) -> str:
     """A hint that names the other whole checkpoints beside ``prefix``."""
-    others = [(step, other) for step, other in whole_checkpoints(prefix.parent) if other.name != prefix.name]
+    others = [(step, other) for step, other in whole_checkpoints(prefix.parent) if other != prefix]
     if not others:
         return tr("there is no other whole checkpoint in {d}", "{d} 中没有其他完整的检查点", d=prefix.parent)
     return tr(

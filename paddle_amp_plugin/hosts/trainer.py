@@ -75,6 +75,7 @@ class Controller:
             trainer,
             plan,
             importlib.import_module(f"{self.host.package}.utils.log").logger,
+            importlib.import_module(f"{self.host.package}.trainer.trainer"),
             averages_gradients=self.host.averages_gradients,
         )
         setattr(trainer, _RUN, run)
@@ -90,8 +91,11 @@ class Controller:
         run = getattr(instance, _RUN, None)
         if run is None:
             return wrapped(*args, **kwargs)
-        resume = bound(wrapped, args, kwargs)["resume_from_checkpoint"]
-        return run.train(lambda: wrapped(*args, **kwargs), resume=bool(resume))
+        arguments = bound(wrapped, args, kwargs)
+        return run.train(
+            lambda resume: wrapped(**{**arguments, "resume_from_checkpoint": resume}),
+            arguments["resume_from_checkpoint"],
+        )
 
     def wrap_model(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run, arguments = getattr(instance, _RUN, None), bound(wrapped, args, kwargs)
@@ -128,6 +132,12 @@ class Controller:
         if run is None:
             return wrapped(*args, **kwargs)
         return run.load_checkpoint(lambda: wrapped(*args, **kwargs), bound(wrapped, args, kwargs)["checkpoint"])
+
+    def random_states(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        run = getattr(instance, _RUN, None)
+        if run is None or run.active is None:
+            return wrapped(*args, **kwargs)
+        return run.checkpoints.random_states(lambda: wrapped(*args, **kwargs))
 
     def set_weights(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         run = getattr(instance, _RUN, None)
@@ -185,6 +195,13 @@ class Controller:
                 tr("resumes in any precision", "以任意精度恢复训练"),
                 ("checkpoint",),
             ),
+            Patch(
+                trainer,
+                "Trainer._load_rng_state",
+                self.random_states,
+                tr("goes on to the bit", "逐位一致地继续"),
+                ("checkpoint",),
+            ),
             Patch(trainer, "Trainer._set_state_dict_in_model", self.set_weights, replaced, ("state_dict",)),
             *(
                 Patch(callbacks, f"CallbackHandler.{n}", self.with_scaler, shows, ("scaler",))
@@ -199,6 +216,10 @@ def _callback(base: type, run: Any) -> Any:
     class AmpCallback(base):  # type: ignore[misc]
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             run.begin()
+
+        def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if run.active is not None:
+                run.checkpoints.epoch_begins()
 
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
             run.logged({} if logs is None else logs)

@@ -18,6 +18,7 @@ import wrapt
 
 from paddle_amp_plugin import autocast, healing, plan_table
 from paddle_amp_plugin.hosts import trainer_state
+from paddle_amp_plugin.hosts.trainer_checkpoint import TrainerCheckpoints, finish_interrupted, wanted_folder
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.monitor import Monitor
 from paddle_amp_plugin.plan import write_plan
@@ -31,11 +32,13 @@ if TYPE_CHECKING:
 class TrainerRun:
     """What one Trainer gets. ``session`` is the present or the last training's; ``plan`` follows a healing."""
 
-    def __init__(self, trainer: Any, plan: Plan, logger: Any, *, averages_gradients: bool = False) -> None:
+    def __init__(self, trainer: Any, plan: Plan, logger: Any, module: Any, *, averages_gradients: bool = False) -> None:
         self.trainer = trainer
         self.plan = plan
         self.logger = logger
+        self._module = module
         self._averages_gradients = averages_gradients
+        self.checkpoints = TrainerCheckpoints(trainer, module, logger.info)
         self.session: Session | None = None
         self._training = self._prepare_late = False
         self._evaluating = False
@@ -56,27 +59,38 @@ class TrainerRun:
 
     # -- training ------------------------------------------------------------------------------------------------
 
-    def train(self, call: Callable[[], Any], *, resume: bool) -> Any:
-        """``Trainer.train``; ``resume``: from a checkpoint."""
+    def train(self, call: Callable[[Any], Any], resume: Any) -> Any:
+        """``Trainer.train(resume_from_checkpoint=resume)``."""
         if self._training:
-            return call()
+            return call(resume)
         first = _rank() == 0
         if first:
             plan_table.print_plan(self.plan)
             write_plan(self.plan, self.folder / "plan.yml")
         if not self.plan.enabled:
             self.logger.info(tr("amp: off for this run", "amp：本次运行已关闭"))
-            return call()
+            return call(resume)
         self.session = Session(self.plan, logger=self.logger, folder=self.folder if first else None)
         # PaddleFormers reads such a checkpoint after the model was wrapped, and wants everything as it was written
         flex = getattr(self.trainer.args, "load_checkpoint_format", None) == "flex_checkpoint"
-        self._prepare_late = resume and flex
+        self._prepare_late = bool(resume) and flex
         self._training, self._finite_loss, self._any_finite = True, None, None
         try:
             with self._stack:
-                return call()
+                return call(self._resume(self.session, resume))
         finally:
             self._end(self.session)
+
+    def _resume(self, session: Session, resume: Any) -> str | None:
+        """The folder to go on from: the hosts take True for the weights, and stumble over it after that."""
+        output = self.trainer.args.output_dir
+        finish_interrupted(Path(output))
+        folder = wanted_folder(resume, self._module, output)
+        if folder is not None:
+            if folder.parent != Path(output):
+                finish_interrupted(folder.parent)
+            self.checkpoints.resume(session, folder)
+        return str(folder) if folder is not None else None
 
     def _end(self, session: Session) -> None:
         session.close()
@@ -181,20 +195,11 @@ class TrainerRun:
         if session is None:
             yield
             return
-        undo = trainer_state.call_with(
-            session.optimizer, "state_dict", lambda call, args: trainer_state.own_names(call(*args))
-        )
-        try:
-            with session.saving():
-                yield
-        finally:
-            undo()
+        with session.saving():
+            yield
 
     def save_checkpoint(self, call: Callable[[Any], Any], metrics: Any) -> Any:
-        """``_save_checkpoint``: the folder ``checkpoint-<global_step>``; ``metrics`` of the evaluation before it.
-
-        This is where the run's own state (loss scale, counters, random states) joins the host's files.
-        """
+        """``_save_checkpoint``: the folder ``checkpoint-<global_step>``; ``metrics`` of the evaluation before it."""
         session, name = self.active, self.trainer.args.metric_for_best_model
         if session is None:
             return call(metrics)
@@ -202,31 +207,22 @@ class TrainerRun:
             key = name if name.startswith("eval_") else f"eval_{name}"
             if session.judged(metrics, key) is not metrics:
                 metrics = None  # nothing was learned since the last evaluation: not a best model
-        with self.saving():
-            return call(metrics)
+        return self.checkpoints.save(session, lambda: call(metrics))
 
     def load_checkpoint(self, call: Callable[[], Any], folder: Any) -> Any:
-        """``_load_optimizer_and_scheduler``, which is where the run's own state is to be read as well."""
+        """``_load_optimizer_and_scheduler``: masters of a host's own O2 checkpoint become the weights."""
         session = self.active
         if session is None or folder is None:
             return call()
         undo = trainer_state.call_with(
             session.optimizer,
             "set_state_dict",
-            lambda load, args: load(trainer_state.fitting_names(args[0], session.optimizer)),
+            lambda load, args: load(trainer_state.without_masters(args[0], session.optimizer)),
         )
         try:
-            result = call()
+            return call()
         finally:
             undo()
-        self.logger.info(
-            tr(
-                "amp: resumed; the checkpoint holds no loss scale: it starts at {s}, and amp's steps count from 1",
-                "amp：恢复训练；检查点中没有 loss scale：从 {s} 开始，amp 的步数从 1 计",
-                s=f"{self.plan.scaling.init:g}",
-            )
-        )
-        return result
 
     def weights_replaced(self, loaded: dict[str, Any]) -> dict[str, Any]:
         """The host is about to load these weights (a checkpoint's, or the best ones at the end): FP32 from here on."""

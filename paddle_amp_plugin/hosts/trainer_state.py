@@ -1,14 +1,7 @@
-"""What a Trainer's checkpoint holds, whatever the precision: FP32 weights, moments under the parameters' own names.
-
-Paddle names an accumulator after the tensor that is updated: ``linear_0.w_0_moment1_0`` in FP32, and at O2, after the
-master, ``linear_0.w_0_fp32_master_0_moment1_0`` (``Optimizer._add_accumulator``, Paddle 2.6 to 3.3); a state of the
-one kind raises AssertionError in the other. Checkpoints have the parameters' own names always and no masters (the
-weights in them are the masters); both kinds are read.
-"""
+"""What a Trainer loads, whatever the precision it was saved in: FP32 weights, masters of a host's own O2 run."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,30 +11,11 @@ import paddle
 from paddle_amp_plugin.autocast import HALF, _same_half
 from paddle_amp_plugin.scaler import optimizer_parameters
 
-_MASTER = re.compile(r"_fp32_master_\d+(?=_)")
 
-
-def own_names(state: dict[str, Any]) -> dict[str, Any]:
-    """A state as it is written: accumulators under their parameters' names, without masters."""
-    return {_MASTER.sub("", key, count=1): value for key, value in state.items() if key != "master_weights"}
-
-
-def fitting_names(state: dict[str, Any], optimizer: Any) -> dict[str, Any]:
-    """A state as this optimizer looks it up; the masters of a state that has them become the weights."""
-    loaded = own_names(state)
+def without_masters(state: dict[str, Any], optimizer: Any) -> dict[str, Any]:
+    """A state without its masters, which become the weights; the session finds its moments under either naming."""
     _take_masters(state.get("master_weights") or {}, optimizer)
-    current = getattr(optimizer, "_master_weights", None) or {}
-    masters = {p.name: current[p.name].name for p in optimizer_parameters(optimizer) if p.name in current}
-    return {_renamed(key, masters): value for key, value in loaded.items()}
-
-
-def _renamed(key: str, masters: dict[str, str]) -> str:
-    owner = key
-    while "_" in owner:  # parameters' names may begin with each other's: the longest counts
-        owner = owner.rpartition("_")[0]
-        if owner in masters:
-            return masters[owner] + key[len(owner) :]
-    return key
+    return {key: value for key, value in state.items() if key != "master_weights"}
 
 
 def _take_masters(loaded: dict[str, Any], optimizer: Any) -> None:
