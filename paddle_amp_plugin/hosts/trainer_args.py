@@ -71,7 +71,8 @@ def _made_field() -> dataclasses.Field[Any]:
 
 def extend(cls: type) -> Callable[[], None]:
     """Gives the dataclass ``cls``, and those that are made of it already, the field ``amp``; returns the undoing."""
-    made, undo = _made_field(), []
+    made = _made_field()
+    undo: list[Callable[[], None]] = []
     for each in [cls, *_subclasses(cls)]:
         fields = vars(each).get("__dataclass_fields__")
         if fields is None or "amp" in fields:
@@ -100,6 +101,7 @@ def _without(cls: type, fields: dict[str, Any], init: Any) -> None:
 
 
 def _subclasses(cls: type) -> Iterator[type]:
+    sub: type
     for sub in cls.__subclasses__():
         yield sub
         yield from _subclasses(sub)

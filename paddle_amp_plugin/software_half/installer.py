@@ -38,6 +38,8 @@ _LEFT_ALONE = frozenset(
     fetch full_ run_program pylayer isfinite isinf isnan shape numel is_empty nop nop_ depend sync_calc_stream
     """.split()
 )
+#: Of these, the ones that ask only about a tensor's shape, and yet have no half kernel on a CPU.
+_ABOUT_SHAPES = ("shape", "shape64", "is_empty")
 
 
 def _wrappers() -> dict[int, tuple[Any, Callable[..., Any]]]:
@@ -59,8 +61,19 @@ def _wrappers() -> dict[int, tuple[Any, Callable[..., Any]]]:
         found[id(linear)] = (linear, wrap_linear(by_name["matmul"], by_name["add"], fused))
     if len(NATIVE) < 2:
         found[id(_C_ops.cast)] = (_C_ops.cast, _rounding_cast(_C_ops.cast))
+    for function in (getattr(_C_ops, name, None) for name in _ABOUT_SHAPES):
+        if function is not None:
+            found[id(function)] = (function, _about_shape(function))
     found.update(_legacy_wrappers(assign))
     return found
+
+
+def _about_shape(function: Callable[..., Any]) -> Callable[..., Any]:
+    def of_any_dtype(x: Any, *args: Any) -> Any:
+        half = isinstance(x, paddle.Tensor) and is_half(dtype_of(x))
+        return function(paddle.empty(x.shape, "float32") if half else x, *args)
+
+    return of_any_dtype
 
 
 def _legacy_wrappers(assign: Any) -> dict[int, tuple[Any, Callable[..., Any]]]:

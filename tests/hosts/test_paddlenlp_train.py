@@ -187,8 +187,8 @@ def test_evaluation_in_half_if_asked_for(tmp_path):
     assert made.predict(tiny_nlp.Words(16)).predictions.dtype == np.float32
 
 
-@pytest.mark.parametrize("amp", PLANS)
-def test_resumed_is_the_unbroken_run_to_the_bit(tmp_path, amp):
+@pytest.mark.parametrize("amp, unified", [*((amp, False) for amp in PLANS), (PLANS[1], True)])
+def test_resumed_is_the_unbroken_run_to_the_bit(tmp_path, amp, unified):
     """Weights, moments and LR."""
     options = {
         "amp": amp,
@@ -197,6 +197,7 @@ def test_resumed_is_the_unbroken_run_to_the_bit(tmp_path, amp):
         "save_steps": 4,
         "lr_scheduler_type": "linear",
         "weight_decay": 0.01,
+        "unified_checkpoint": unified,
     }
     unbroken = fresh(lambda: weights(train(tmp_path / "a", **options).model))
     resumed = fresh(lambda: weights(train(tmp_path / "b", resume=str(tmp_path / "a/checkpoint-4"), **options).model))

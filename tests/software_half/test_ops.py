@@ -276,3 +276,11 @@ def test_recurrent_layers_with_half_weights(layer, dtype):
     assert str(out.dtype).endswith(dtype)
     tolerance = {"float16": 4e-3, "bfloat16": 3e-2}[dtype]
     np.testing.assert_allclose(out.astype("float32").numpy(), expected, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_what_asks_about_shapes_only(dtype):
+    """Paddle's CPU kernels of these know no half, a GPU's do."""
+    x = paddle.to_tensor(random(2, 3)).astype(dtype)
+    assert paddle.shape(x).tolist() == [2, 3] and int(paddle.numel(x)) == 6
+    assert not bool(paddle.is_empty(x)) and bool(paddle.is_empty(paddle.zeros([0, 2]).astype(dtype)))
