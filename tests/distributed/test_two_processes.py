@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 import pytest
 
+from tests.hosts.tiny_nlp import needs_paddlenlp
 from tests.test_dtype_auto import Beyond
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,8 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def launch(folder: Path, *, steps: int, faulty_from: int, **amp) -> list[dict]:
     """What each of the two processes wrote. The second one's batches overflow from step ``faulty_from`` on."""
+    return launched(folder, "worker.py", json.dumps(amp), str(steps), str(faulty_from))
+
+
+def launched(folder: Path, script: str, *arguments: str) -> list[dict]:
     command = [sys.executable, "-m", "paddle.distributed.launch", "--nproc_per_node", "2", "--log_dir", str(folder)]
-    command += [str(ROOT / "tests/distributed/worker.py"), str(folder), json.dumps(amp), str(steps), str(faulty_from)]
+    command += [str(ROOT / "tests/distributed" / script), str(folder), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PADDLE_AMP_LANG": "en"}
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
     logs = "\n".join(p.read_text(encoding="utf-8", errors="replace")[-3000:] for p in folder.glob("workerlog.*"))
@@ -76,3 +81,12 @@ def test_one_calibrates_lower_and_both_start_there(tmp_path) -> None:
     )
     the_same(first, second)
     assert first["skips"] == 0
+
+
+@needs_paddlenlp
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_paddlenlps_trainer_at_o2(tmp_path, dtype) -> None:
+    first, second = launched(tmp_path, "trainer_worker.py", json.dumps({"level": "O2", "dtype": dtype}))
+    assert first == second and first["wrapped"] == "DataParallel" and first["world"] == 2
+    assert first["steps"] == first["updates"] == 6
+    assert (tmp_path / "out" / "checkpoint-6" / "amp.pdamp").is_file()

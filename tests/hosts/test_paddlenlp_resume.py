@@ -94,6 +94,20 @@ def test_to_the_bit(tmp_path, amp, accumulate, cut):
     assert json.loads((checkpoint / "trainer_state.json").read_text())["global_step"] == cut
 
 
+def test_alone_the_host_goes_on_with_another_order_after_the_first_epoch(tmp_path):
+    def of(plugin):
+        more = {"amp": {"level": "O1", "dtype": "bfloat16"}} if plugin else {}
+        more |= {"save_steps": 10, "criterion": None, "loss_inside": True}
+        folder = tmp_path / str(plugin)
+        whole = run(folder / "a", **more)
+        resumed = run(folder / "b", resume=str(folder / "a" / "checkpoint-10"), **more)
+        return same(weights(whole.model), weights(resumed.model))
+
+    assert of(True)
+    paddlenlp.unpatch()
+    assert not of(False)
+
+
 def test_a_collator_that_draws(tmp_path):
     """Masked language modelling draws in the collator: the draws of an epoch are those of the unbroken run."""
 
