@@ -8,7 +8,7 @@ CONFIG ?= configs/ocr_amp.yml
 # The pure floor: no Paddle in it, types checked.
 PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellings.py config_overrides.py config_rules.py \
 	config_file.py host_spellings.py spelling.py plan.py plan_model.py plan_table.py plan_file.py loss_scaling.py \
-	op_rules.py op_names.py errors.py messages.py atomic.py)
+	op_rules.py op_names.py errors.py messages.py atomic.py export/folder.py hosts/paddleocr_client.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
 export OMP_NUM_THREADS ?= 2
@@ -16,7 +16,7 @@ export MKL_NUM_THREADS ?= 2
 export MKL_DEBUG_CPU_TYPE ?= 5
 export NO_ALBUMENTATIONS_UPDATE ?= 1
 
-.PHONY: train train-sabotaged data test test-convergence test-paddle26 lint format bench venv clean help
+.PHONY: train train-sabotaged data test test-convergence test-paddle26 test-client lint format bench venv clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -47,6 +47,15 @@ test-convergence: venv
 test-paddle26: .venv-paddle26/.done
 	.venv-paddle26/bin/python -m pytest
 
+## make test-client       exported models in the official paddleocr clients 3.7 and 2.10, in .venv-client3 and .venv-client210
+test-client: venv .venv-client3/.done .venv-client210/.done
+	$(BIN)/python -m pytest tests/export/test_client.py
+
+.venv-client3/.done .venv-client210/.done: .venv-client%/.done: requirements/client%.txt
+	test -x .venv-client$*/bin/python || $(PYTHON) -m venv .venv-client$*
+	.venv-client$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 ## make lint              ruff and mypy
 lint: venv
 	$(BIN)/ruff check .
@@ -67,15 +76,15 @@ venv: $(VENV)/.done
 $(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
 	@test -n "$(PYTHON)" || { echo "Python 3.10, 3.11 or 3.12 is needed / 需要 Python 3.10、3.11 或 3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,monitor,test]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,monitor,onnx,slim,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0
 	touch $@
 
 .venv-paddle26/.done: pyproject.toml requirements/paddle26.txt Makefile
 	test -x .venv-paddle26/bin/python || $(PYTHON) -m venv .venv-paddle26
-	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,monitor,test]'
-	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,monitor,slim,test]'
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-paddle26 build dist *.egg-info
+	rm -rf $(VENV) .venv-paddle26 .venv-client3 .venv-client210 build dist *.egg-info

@@ -72,6 +72,8 @@ def _check(checkpoint: Path, config: Path | None, int8: str | None, qat_steps: i
         )
     if qat_steps < 1:
         raise AmpError("AMP130", tr("--qat-steps {v}: 1 or more", "--qat-steps {v}：应为 1 或更大", v=qat_steps))
+    if config is None and not checkpoint.exists() and not checkpoint.with_name(f"{checkpoint.name}.pdparams").exists():
+        raise AmpError("AMP056", tr("no such file or folder: {c}", "文件或文件夹不存在：{c}", c=checkpoint))
     if config is None and not checkpoint.is_dir():
         raise AmpError(
             "AMP130",

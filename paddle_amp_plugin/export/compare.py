@@ -13,9 +13,10 @@ from paddle_amp_plugin.messages import tr
 
 Array = np.ndarray[Any, Any]
 
-#: How far outputs may differ, as a share of the largest output: FP32 keeps 24 bits (6e-8), and fused kernels and
-#: other summation orders lose some ten bits over a deep network. A half weight (11 bits, 5e-4) is past it.
-TOLERANCE = 1e-4
+#: How far outputs may differ, as a share of the largest output. FP32 keeps 24 bits (6e-8); other kernels sum in another
+#: order, and a last layer with large weights enlarges that (measured: 1e-7 to 1e-4). That no weight is half is known from
+#: the comparison of parameters; this finds a graph that computes something else.
+TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)

@@ -121,18 +121,16 @@ def _failed(how: str, output: str) -> AmpError:
     )
 
 
-def int8_runner(folder: Path) -> Runner:
-    """The INT8 model in ``folder``, ready to run."""
-    onnx = folder / f"{NAME}.onnx"
-    return OnnxRunner(onnx) if onnx.is_file() else PaddleRunner(folder)
+def runner_of(folder: Path) -> Runner:
+    """The model in ``folder`` in the runtime that INT8 uses here (the FP32 export too, for a fair comparison)."""
+    return OnnxRunner(folder / f"{NAME}.onnx") if backend() == "onnxruntime" else PaddleRunner(folder)
 
 
 def size(folder: Path) -> int:
-    """Bytes of the model in ``folder``: one ONNX file, or program and parameters."""
-    onnx = folder / f"{NAME}.onnx"
-    if onnx.is_file():
-        return onnx.stat().st_size
-    return sum(f.stat().st_size for f in folder.iterdir() if f.suffix in (".json", ".pdmodel", ".pdiparams"))
+    """Bytes of the model in ``folder`` in that runtime: one ONNX file, or program and parameters."""
+    if backend() == "onnxruntime":
+        return (folder / f"{NAME}.onnx").stat().st_size
+    return sum((folder / f"{NAME}{suffix}").stat().st_size for suffix in (".pdmodel", ".pdiparams"))
 
 
 def _version() -> str:

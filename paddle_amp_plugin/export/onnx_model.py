@@ -20,8 +20,10 @@ OPSET = 17
 
 def versions_needed() -> dict[str, str]:
     """Distribution -> version that works with the installed Paddle (2.1.0 reads Paddle 3's models, 1.3.1 Paddle 2's)."""
-    converter = "2.1.0" if paddle_major() >= 3 else "1.3.1"
-    return {"paddle2onnx": converter, "onnx": "1.17.0", "onnxruntime": "1.32.0", "ml_dtypes": "0.5.4"}
+    common = {"onnx": "1.17.0", "onnxruntime": "1.32.0"}
+    if paddle_major() < 3:
+        return {"paddle2onnx": "1.3.1", **common}
+    return {"paddle2onnx": "2.1.0", **common, "ml_dtypes": "0.5.4"}  # the last: of onnxruntime.quantization
 
 
 def paddle_major() -> int:

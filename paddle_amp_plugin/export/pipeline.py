@@ -227,7 +227,7 @@ def _int8(subject: Subject, wanted: Wanted, before: dict[str, float], say: Calla
         os.replace(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    runner, plain = int8.int8_runner(target), int8.int8_runner(wanted.out)
+    runner, plain = int8.runner_of(target), int8.runner_of(wanted.out)
     slow, fast = seconds_per_call([plain, runner], subject.batches()[0])
     sizes = int8.size(wanted.out), int8.size(target)
     made: dict[str, Any] = {"method": wanted.int8, "by": int8.backend(), "folder": int8.FOLDER}

@@ -114,14 +114,18 @@ def arguments_3(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def arguments_2(kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of ``paddleocr.PaddleOCR`` (2.10) for this model, without its folder and its dictionary."""
+    """Keyword arguments of ``paddleocr.PaddleOCR`` (2.10) for this model, without its folder and its dictionary.
+
+    ``then``: attributes to set on the object afterwards.
+    """
     if kind == "rec":
         shape, padded = _shape(config)
         made: dict[str, Any] = {"use_space_char": bool(config["Global"].get("use_space_char"))}
         if shape is not None:
             made["rec_image_shape"] = ", ".join(map(str, shape))
-        # of its resizing methods, the one of "SVTR" does not pad
-        made["rec_algorithm"] = "SVTR_LCNet" if padded else "SVTR"
+        if not padded:
+            # Of its resizing methods the one of "SVTR" does not pad, but the constructor takes CRNN and SVTR_LCNet only.
+            made["then"] = {"text_recognizer.rec_algorithm": "SVTR"}
         return made
     post, names = config["PostProcess"], {"thresh": "thresh", "box_thresh": "box_thresh", "unclip_ratio": "unclip_ratio"}
     made = {f"det_db_{new}": post[old] for old, new in names.items() if old in post}
