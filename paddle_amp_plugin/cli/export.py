@@ -33,30 +33,27 @@ def export(
     """Exports and prints what was seen. Raises AmpError: AMP130 for the arguments, AMP131 to AMP145 for the rest."""
     _check(checkpoint, config, int8, qat_steps, data)
     check_folder(out)
-    if config is not None:
-        from paddle_amp_plugin.hosts.paddleocr_run import require_paddle
+    from paddle_amp_plugin.hosts.paddleocr_run import require_paddle
 
-        require_paddle()
-        from paddle_amp_plugin.export.pipeline import Wanted
+    require_paddle()
+    from paddle_amp_plugin.export.pipeline import Wanted
+
+    wanted = Wanted(out, onnx, int8, qat_steps)  # type: ignore[arg-type]
+    if config is not None:
         from paddle_amp_plugin.hosts.paddleocr_export import export_checkpoint
 
         record = export_checkpoint(
             checkpoint,
             config,
-            Wanted(out, onnx, int8, qat_steps),  # type: ignore[arg-type]
+            wanted,
             options=_options(options),
             convert_half=convert_half,
             paddleocr_dir=paddleocr_dir,
             say=_say,
         )
     else:
-        from paddle_amp_plugin.hosts.paddleocr_run import require_paddle
-
-        require_paddle()
-        from paddle_amp_plugin.export.pipeline import Wanted
         from paddle_amp_plugin.hosts.paddlenlp_export import export_folder
 
-        wanted = Wanted(out, onnx, int8, qat_steps)  # type: ignore[arg-type]
         record = export_folder(checkpoint, wanted, data=data, convert_half=convert_half, say=_say)
     _say(tr("written: {d}", "已写入：{d}", d=out))
     _say_client(record, out)
@@ -86,7 +83,10 @@ def _check(checkpoint: Path, config: Path | None, int8: str | None, qat_steps: i
     if config is not None and data is not None:
         raise AmpError(
             "AMP130",
-            tr("--data is for a PaddleNLP folder; a config names its own data", "--data 用于 PaddleNLP 文件夹；配置文件自带数据"),
+            tr(
+                "--data is for a PaddleNLP folder; a config names its own data",
+                "--data 用于 PaddleNLP 文件夹；配置文件自带数据",
+            ),
         )
 
 

@@ -82,7 +82,10 @@ def report_command(
 def export_command(
     checkpoint: Annotated[
         Path,
-        typer.Argument(metavar="CKPT", help=tr("weights (with -c), or a PaddleNLP model folder", "权重（配合 -c），或 PaddleNLP 模型文件夹")),
+        typer.Argument(
+            metavar="CKPT",
+            help=tr("weights (with -c), or a PaddleNLP model folder", "权重（配合 -c），或 PaddleNLP 模型文件夹"),
+        ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help=tr("the output folder", "输出目录"))],
     config: Annotated[
@@ -96,11 +99,16 @@ def export_command(
     ] = None,
     qat_steps: Annotated[int, typer.Option("--qat-steps", help=tr("fine-tuning steps of qat", "qat 的微调步数"))] = 50,
     convert_half: Annotated[
-        bool, typer.Option("--convert-half", help=tr("accept half weights, rounded as they are", "接受已舍入的半精度权重"))
+        bool,
+        typer.Option("--convert-half", help=tr("accept half weights, rounded as they are", "接受已舍入的半精度权重")),
     ] = False,
     data: Annotated[
         Optional[Path],  # noqa: UP045
-        typer.Option("--data", metavar="TSV", help=tr("text<TAB>label lines for a PaddleNLP model", "PaddleNLP 模型所用的 文本<TAB>标签 数据")),
+        typer.Option(
+            "--data",
+            metavar="TSV",
+            help=tr("text<TAB>label lines for a PaddleNLP model", "PaddleNLP 模型所用的 文本<TAB>标签 数据"),
+        ),
     ] = None,
     options: Annotated[
         Optional[list[str]],  # noqa: UP045

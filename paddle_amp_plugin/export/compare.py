@@ -13,9 +13,9 @@ from paddle_amp_plugin.messages import tr
 
 Array = np.ndarray[Any, Any]
 
-#: How far outputs may differ, as a share of the largest output. FP32 keeps 24 bits (6e-8); other kernels sum in another
-#: order, and a last layer with large weights enlarges that (measured: 1e-7 to 1e-4). That no weight is half is known from
-#: the comparison of parameters; this finds a graph that computes something else.
+#: How far outputs may differ, as a share of the largest output. FP32 keeps 24 bits (6e-8); other kernels sum in
+#: another order, and a last layer with large weights enlarges that (measured: 1e-7 to 1e-4). That no weight is half is
+#: known from the comparison of parameters; this finds a graph that computes something else.
 TOLERANCE = 1e-3
 
 
@@ -93,14 +93,14 @@ def compare_parameters(
     """Every exported parameter is float32 (or an integer) and equal to its master, bit for bit.
 
     ``name_of``: from a name in the program to the structured name of the checkpoint, None if it has none: then some
-    master must have just these bits. ``derived(name)``: the exported parameter was computed from masters by the host, so
-    there is nothing to compare it with. ``unused``: masters that inference does not need. Raises AmpError (AMP133).
+    master must have just these bits. ``derived(name)``: the exported parameter was computed from masters by the host,
+    so there is nothing to compare it with. ``unused``: masters that inference does not need. Raises AmpError (AMP133).
     """
     by_bits = {_bits(value): name for name, value in masters.items()}
     used: set[str] = set()
     made: list[str] = []
     for name, value in exported.items():
-        if value.dtype.kind == "f" and value.dtype != np.float32 or value.dtype.kind not in "fiub":
+        if (value.dtype.kind == "f" and value.dtype != np.float32) or value.dtype.kind not in "fiub":
             raise _unequal(name, tr("it is {t}, not float32", "它是 {t}，不是 float32", t=value.dtype))
         structured = name_of(name)
         if structured is not None and structured in masters:

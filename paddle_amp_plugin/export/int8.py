@@ -1,9 +1,8 @@
 """8-bit models from the FP32 export, along the one path that works on the installed Paddle.
 
-| | Paddle 2.6 | Paddle 3 |
-|---|---|---|
-| ptq | PaddleSlim ``quant_post_static`` on the inference model: int8 weights, ``.pdmodel`` | the ONNX model by ``onnxruntime.quantization.quantize_static`` (QDQ) |
-| qat | PaddleSlim ``QAT``: fake-quantised fine-tuning, saved with int8 weights | the same fine-tuning; its weights exported and quantised as for ptq |
+Paddle 2.6: ``ptq`` is PaddleSlim's ``quant_post_static`` on the inference model, ``qat`` its ``QAT`` (fine-tuning with
+fake quantisation); both write a ``.pdmodel`` with int8 weights. Paddle 3: ``ptq`` is ``quantize_static`` of ONNX Runtime
+(QDQ) on the ONNX model; ``qat`` is the same fine-tuning, whose weights are exported and quantised as for ``ptq``.
 
 Paddle 3.3 cannot convert its own quantised models: PIR is not supported by any of its quantisation passes, and without
 PIR its activation functions (``gelu``, ``sigmoid``, … are C++ functions that take PIR values only) cannot be traced.
@@ -34,6 +33,7 @@ METHODS: tuple[Method, ...] = ("ptq", "qat")
 SLIM = "pip install --no-deps paddleslim==2.6.0 && pip install decorator pyzmq scikit-learn matplotlib"
 TIMEOUT = 3600  # seconds
 FOLDER = "int8"
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def require_int8(method: Method) -> None:
@@ -94,7 +94,7 @@ def _run(job: dict[str, Any]) -> None:
     try:
         done = subprocess.run(
             [sys.executable, "-c", code, json.dumps(job)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")])},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

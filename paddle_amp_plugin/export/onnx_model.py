@@ -19,7 +19,7 @@ OPSET = 17
 
 
 def versions_needed() -> dict[str, str]:
-    """Distribution -> version that works with the installed Paddle (2.1.0 reads Paddle 3's models, 1.3.1 Paddle 2's)."""
+    """Distribution -> version for the installed Paddle: paddle2onnx 2.1.0 reads Paddle 3's models, 1.3.1 Paddle 2's."""
     common = {"onnx": "1.17.0", "onnxruntime": "1.32.0"}
     if paddle_major() < 3:
         return {"paddle2onnx": "1.3.1", **common}

@@ -114,7 +114,9 @@ def check_fit(model: paddle.nn.Layer, masters: Masters) -> None:
         return
     parts = []
     if missing:
-        parts.append(tr("{n} weights are not in it (first: {f})", "缺少 {n} 个权重（例如 {f}）", n=len(missing), f=missing[0]))
+        parts.append(
+            tr("{n} weights are not in it (first: {f})", "缺少 {n} 个权重（例如 {f}）", n=len(missing), f=missing[0])
+        )
     if wrong:
         name = wrong[0]
         shapes = f"{name}: {list(masters.tensors[name].shape)} / {list(state[name].shape)}"

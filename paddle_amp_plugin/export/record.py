@@ -92,7 +92,8 @@ def range_note(ranges: RangeReport) -> str:
         return tr(
             "a float16 deployment would overflow: {k} layer(s) are past 65504 on real batches, first {n} ({v:.4g}): "
             "deploy in FP32, bfloat16 or INT8",
-            "以 float16 部署会溢出：在真实批次上有 {k} 层超过 65504，首先是 {n}（{v:.4g}）：请以 FP32、bfloat16 或 INT8 部署",
+            "以 float16 部署会溢出：在真实批次上有 {k} 层超过 65504，首先是 {n}（{v:.4g}）："
+            "请以 FP32、bfloat16 或 INT8 部署",
             k=len(ranges.overflowing),
             n=first.name or "-",
             v=first.out_absmax,

@@ -67,8 +67,8 @@ def _half(path: Path, names: list[str], count: int, kind: str) -> AmpError:
         tr(
             "{f} holds half weights: {n} of {c} tensors are {k} (first: {first}). The FP32 masters are not in it: "
             "it was saved by a host's own O2, not by this plugin",
-            "{f} 含有半精度权重：{c} 个张量中有 {n} 个为 {k}（例如 {first}）。其中没有 FP32 主权重：它由宿主自身的 O2 保存，"
-            "而非由本插件保存",
+            "{f} 含有半精度权重：{c} 个张量中有 {n} 个为 {k}（例如 {first}）。其中没有 FP32 主权重："
+            "它由宿主自身的 O2 保存，而非由本插件保存",
             f=path,
             n=len(names),
             c=count,

@@ -33,7 +33,9 @@ def export_folder(
     if wanted.int8 == "qat" and not rows:
         raise AmpError(
             "AMP130",
-            tr("--int8 qat of a text classifier trains on --data TSV", "文本分类模型的 --int8 qat 需用 --data TSV 训练"),
+            tr(
+                "--int8 qat of a text classifier trains on --data TSV", "文本分类模型的 --int8 qat 需用 --data TSV 训练"
+            ),
             hint=tr("or --int8 ptq", "或使用 --int8 ptq"),
         )
     if importlib.util.find_spec("paddlenlp") is None:
@@ -73,7 +75,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     if missing:
         raise AmpError(
             "AMP143",
-            tr("{d} is not a PaddleNLP model folder: {m} missing", "{d} 不是 PaddleNLP 模型文件夹：缺少 {m}", d=folder, m=", ".join(missing)),
+            tr(
+                "{d} is not a PaddleNLP model folder: {m} missing",
+                "{d} 不是 PaddleNLP 模型文件夹：缺少 {m}",
+                d=folder,
+                m=", ".join(missing),
+            ),
             hint=tr(
                 "save it with model.save_pretrained(DIR) and tokenizer.save_pretrained(DIR)",
                 "请用 model.save_pretrained(DIR) 与 tokenizer.save_pretrained(DIR) 保存",

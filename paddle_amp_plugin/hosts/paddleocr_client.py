@@ -124,9 +124,12 @@ def arguments_2(kind: str, config: dict[str, Any]) -> dict[str, Any]:
         if shape is not None:
             made["rec_image_shape"] = ", ".join(map(str, shape))
         if not padded:
-            # Of its resizing methods the one of "SVTR" does not pad, but the constructor takes CRNN and SVTR_LCNet only.
+            # Of its resizing methods that of "SVTR" does not pad, but the constructor takes CRNN and SVTR_LCNet only.
             made["then"] = {"text_recognizer.rec_algorithm": "SVTR"}
         return made
-    post, names = config["PostProcess"], {"thresh": "thresh", "box_thresh": "box_thresh", "unclip_ratio": "unclip_ratio"}
+    post, names = (
+        config["PostProcess"],
+        {"thresh": "thresh", "box_thresh": "box_thresh", "unclip_ratio": "unclip_ratio"},
+    )
     made = {f"det_db_{new}": post[old] for old, new in names.items() if old in post}
     return {**made, **{f"det_{key}": value for key, value in _det_limits(config).items()}}

@@ -1,7 +1,7 @@
 """Runs in an environment of the official client: reads images with exported models, prints one JSON line.
 
-Arguments: a JSON object with ``version`` (3 or 2), ``rec`` and ``det`` (folders), ``lines`` and ``pages`` (files), and the
-clients' keyword arguments as ``export.json`` gives them: ``rec_arguments``, ``det_arguments``.
+Argument: a JSON object with ``version`` (3 or 2), ``rec`` and ``det`` (folders), ``lines`` and ``pages`` (files), and
+the clients' keyword arguments as ``export.json`` gives them: ``rec_arguments``, ``det_arguments``.
 """
 
 import zlib  # noqa: F401  Paddle 2.6.2 brings an old zlib of its own: Python's must be there first

@@ -58,7 +58,11 @@ def read(version: int, rec: Exported, det: Exported, lines: list[Path], pages: l
 
 def host_lines(config: Path, weights: Path, images: Path, cwd: Path) -> dict[str, tuple[str, float]]:
     """What PaddleOCR's own infer_rec reads: file name -> text, score."""
-    options = [f"Global.pretrained_model={weights}", f"Global.infer_img={images}", f"Global.save_res_path={cwd}/rec.txt"]
+    options = [
+        f"Global.pretrained_model={weights}",
+        f"Global.infer_img={images}",
+        f"Global.save_res_path={cwd}/rec.txt",
+    ]
     done = tiny.tool("infer_rec", "-c", str(config), "-o", *options, cwd=cwd)
     assert done.returncode == 0, done.stdout[-3000:]
     rows = [row.split("\t") for row in (cwd / "rec.txt").read_text(encoding="utf-8").splitlines()]

@@ -18,7 +18,9 @@ def make(folder: Path, *, half: bool = False) -> None:
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]) + "\n", "utf-8")
     paddle.seed(3)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = BertConfig(vocab_size=len(WORDS) + 5, max_position_embeddings=128, hidden_act="relu", num_labels=2, **shape)
+    config = BertConfig(
+        vocab_size=len(WORDS) + 5, max_position_embeddings=128, hidden_act="relu", num_labels=2, **shape
+    )
     model = BertForSequenceClassification(config)
     for parameter in model.parameters():  # random numbers large enough for the classes to differ
         parameter.set_value(parameter * 4.0 if parameter.ndim > 1 else parameter)
