@@ -1,8 +1,9 @@
 """8-bit models from the FP32 export, along the one path that works on the installed Paddle.
 
 Paddle 2.6: ``ptq`` is PaddleSlim's ``quant_post_static`` on the inference model, ``qat`` its ``QAT`` (fine-tuning with
-fake quantisation); both write a ``.pdmodel`` with int8 weights. Paddle 3: ``ptq`` is ``quantize_static`` of ONNX Runtime
-(QDQ) on the ONNX model; ``qat`` is the same fine-tuning, whose weights are exported and quantised as for ``ptq``.
+fake quantisation); both write a ``.pdmodel`` with int8 weights. Paddle 3: ``ptq`` is ONNX Runtime's
+``quantize_static`` (QDQ) on the ONNX model; ``qat`` is the same fine-tuning, whose weights are exported and quantised
+as for ``ptq``.
 
 Paddle 3.3 cannot convert its own quantised models: PIR is not supported by any of its quantisation passes, and without
 PIR its activation functions (``gelu``, ``sigmoid``, … are C++ functions that take PIR values only) cannot be traced.

@@ -101,7 +101,8 @@ def _det_limits(config: dict[str, Any]) -> dict[str, Any]:
 def arguments_3(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments of ``paddleocr.PaddleOCR`` (3.x) for this model, without its folder.
 
-    ``enable_mkldnn`` is off because Paddle 3.3.1's oneDNN cannot run an FPN's ``nearest_interp``.
+    ``enable_mkldnn`` is off because Paddle 3.3.1's oneDNN cannot run an FPN's ``nearest_interp``. A detector's limits and
+    thresholds are given, because those of the client's own pipeline come before those of ``inference.yml``.
     """
     made: dict[str, Any] = {"enable_mkldnn": False}
     if kind == "rec":
@@ -109,7 +110,7 @@ def arguments_3(kind: str, config: dict[str, Any]) -> dict[str, Any]:
         if shape is not None and not padded:
             made["text_rec_input_shape"] = shape
     else:
-        made.update({f"text_det_{key}": value for key, value in _det_limits(config).items()})
+        made.update({f"text_det_{key}": value for key, value in {**_det_limits(config), **_thresholds(config)}.items()})
     return made
 
 
