@@ -128,9 +128,10 @@ def arguments_2(kind: str, config: dict[str, Any]) -> dict[str, Any]:
             # Of its resizing methods that of "SVTR" does not pad, but the constructor takes CRNN and SVTR_LCNet only.
             made["then"] = {"text_recognizer.rec_algorithm": "SVTR"}
         return made
-    post, names = (
-        config["PostProcess"],
-        {"thresh": "thresh", "box_thresh": "box_thresh", "unclip_ratio": "unclip_ratio"},
-    )
-    made = {f"det_db_{new}": post[old] for old, new in names.items() if old in post}
+    made = {f"det_db_{key}": value for key, value in _thresholds(config).items()}
     return {**made, **{f"det_{key}": value for key, value in _det_limits(config).items()}}
+
+
+def _thresholds(config: dict[str, Any]) -> dict[str, Any]:
+    post = config["PostProcess"]
+    return {name: post[name] for name in ("thresh", "box_thresh", "unclip_ratio") if name in post}
