@@ -148,6 +148,14 @@ def _float32(subject: Subject, folder: Path, say: Callable[[str], None]) -> dict
             f=subject.masters.path.name,
         )
     )
+    if parameters.derived:
+        say(
+            tr(
+                "{n} more were merged by the host from others (re-parameterisation): the outputs are their proof",
+                "另有 {n} 个参数由宿主从其他参数合并而来（重参数化）：以输出比较为证",
+                n=len(parameters.derived),
+            )
+        )
     runner = PaddleRunner(folder)
     batches = subject.batches()
     expected = [_arrays(subject.forward(subject.model, i)) for i in range(len(batches))]

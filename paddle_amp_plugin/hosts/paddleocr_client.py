@@ -101,8 +101,8 @@ def _det_limits(config: dict[str, Any]) -> dict[str, Any]:
 def arguments_3(kind: str, config: dict[str, Any]) -> dict[str, Any]:
     """Keyword arguments of ``paddleocr.PaddleOCR`` (3.x) for this model, without its folder.
 
-    ``enable_mkldnn`` is off because Paddle 3.3.1's oneDNN cannot run an FPN's ``nearest_interp``. A detector's limits and
-    thresholds are given, because those of the client's own pipeline come before those of ``inference.yml``.
+    ``enable_mkldnn`` is off because Paddle 3.3.1's oneDNN cannot run an FPN's ``nearest_interp``. A detector's limits
+    and thresholds are given, because those of the client's own pipeline come before those of ``inference.yml``.
     """
     made: dict[str, Any] = {"enable_mkldnn": False}
     if kind == "rec":

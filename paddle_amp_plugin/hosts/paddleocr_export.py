@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,9 @@ def export_checkpoint(
     exporter.patches.apply()
     logging.disable(logging.INFO)  # the host prints its whole config and each of its steps
     try:
-        arguments = [f"{key}={value}" for key, value in options.items() if not is_amp_option(key)]
+        # the host reads the values as YAML, of which JSON is a part
+        given = {key: json.dumps(value, ensure_ascii=False) for key, value in options.items() if not is_amp_option(key)}
+        arguments = [f"{key}={value}" for key, value in given.items()]
         run_patched(exporter, tree.script("eval"), ["-c", str(config), *(["-o", *arguments] if arguments else [])])
     finally:
         logging.disable(level)

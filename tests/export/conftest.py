@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,17 @@ class Exported:
 
 
 def paddle_amp_export(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return tiny.call(["-m", "paddle_amp_plugin", "export", *arguments], cwd)
+    """``paddle-amp export …``, given more time than a tiny training: ONNX and INT8 have processes of their own."""
+    return subprocess.run(
+        [sys.executable, "-m", "paddle_amp_plugin", "export", *arguments],
+        cwd=cwd,
+        env=tiny.environment(),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=600,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="session")
