@@ -8,7 +8,7 @@ CONFIG ?= configs/ocr_amp.yml
 # The pure floor: no Paddle in it, types checked.
 PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellings.py config_overrides.py config_rules.py \
 	config_file.py host_spellings.py spelling.py plan.py plan_model.py plan_table.py plan_file.py loss_scaling.py \
-	op_rules.py op_names.py errors.py messages.py atomic.py export/folder.py hosts/paddleocr_client.py)
+	op_rules.py op_names.py errors.py messages.py atomic.py export/folder.py export/wanted.py hosts/paddleocr_client.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
 export OMP_NUM_THREADS ?= 2

@@ -11,10 +11,9 @@ import yaml
 
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.export.folder import check_folder
+from paddle_amp_plugin.export.wanted import METHODS, Wanted
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.spelling import nearest
-
-METHODS = ("ptq", "qat")
 
 
 def export(
@@ -36,8 +35,6 @@ def export(
     from paddle_amp_plugin.hosts.paddleocr_run import require_paddle
 
     require_paddle()
-    from paddle_amp_plugin.export.pipeline import Wanted
-
     wanted = Wanted(out, onnx, int8, qat_steps)  # type: ignore[arg-type]
     if config is not None:
         from paddle_amp_plugin.hosts.paddleocr_export import export_checkpoint

@@ -20,17 +20,16 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.export.exported import NAME, Array, OnnxRunner, PaddleRunner, Runner
 from paddle_amp_plugin.export.onnx_model import paddle_major, require_onnx
+from paddle_amp_plugin.export.wanted import Method
 from paddle_amp_plugin.messages import tr
 
-Method = Literal["ptq", "qat"]
-METHODS: tuple[Method, ...] = ("ptq", "qat")
 SLIM = "pip install --no-deps paddleslim==2.6.0 && pip install decorator pyzmq scikit-learn matplotlib"
 TIMEOUT = 3600  # seconds
 FOLDER = "int8"

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -27,6 +26,7 @@ from paddle_amp_plugin.export.exported import (
 from paddle_amp_plugin.export.folder import staged
 from paddle_amp_plugin.export.onnx_model import require_onnx, to_onnx
 from paddle_amp_plugin.export.qat import fine_tuned
+from paddle_amp_plugin.export.wanted import Wanted
 from paddle_amp_plugin.export.weights import Masters
 from paddle_amp_plugin.messages import tr
 
@@ -61,16 +61,6 @@ class Subject(Protocol):
 
     def finish(self, folder: Path) -> dict[str, Any]:
         """Adds what deployment needs beside the model; returns what ``export.json`` should say of it."""
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What the user asked for. ``qat_steps``: fine-tuning steps of ``int8="qat"``."""
-
-    out: Path
-    onnx: bool = False
-    int8: int8.Method | None = None
-    qat_steps: int = 50
 
 
 def require(wanted: Wanted) -> None:

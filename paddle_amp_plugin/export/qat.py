@@ -18,7 +18,8 @@ from paddle_amp_plugin.export.onnx_model import to_onnx
 from paddle_amp_plugin.messages import tr
 
 if TYPE_CHECKING:
-    from paddle_amp_plugin.export.pipeline import Loss, Subject, Wanted
+    from paddle_amp_plugin.export.pipeline import Loss, Subject
+    from paddle_amp_plugin.export.wanted import Wanted
 
 #: Small: the weights are trained already and only have to settle on the grid of 8 bits.
 LEARNING_RATE = 1e-5

@@ -15,7 +15,7 @@ from paddle_amp_plugin.messages import tr
 
 if TYPE_CHECKING:
     from paddle_amp_plugin.export.exported import Array, Runner
-    from paddle_amp_plugin.export.pipeline import Wanted
+    from paddle_amp_plugin.export.wanted import Wanted
     from paddle_amp_plugin.export.weights import Masters
 
 INPUTS = ("input_ids", "token_type_ids", "attention_mask")

@@ -27,7 +27,7 @@ from paddle_amp_plugin.messages import tr
 
 if TYPE_CHECKING:
     from paddle_amp_plugin.export.exported import Array, Runner
-    from paddle_amp_plugin.export.pipeline import Wanted
+    from paddle_amp_plugin.export.wanted import Wanted
     from paddle_amp_plugin.export.weights import Masters
 
 BATCHES = 4  # of the evaluation set, for the comparison of outputs, the ranges and the calibration of INT8

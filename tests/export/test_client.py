@@ -56,14 +56,14 @@ def read(version: int, rec: Exported, det: Exported, lines: list[Path], pages: l
     return json.loads(next(row for row in done.stdout.splitlines() if row.startswith("READ "))[5:])
 
 
-def host_lines(config: Path, weights: Path, images: Path, cwd: Path) -> dict[str, tuple[str, float]]:
-    """What PaddleOCR's own infer_rec reads: file name -> text, score."""
+def host_lines(config: Path, weights: Path, images: Path, cwd: Path, project: Path | None = None) -> dict:
+    """What PaddleOCR's own infer_rec reads: file name -> (text, score). ``project``: where the config's paths start."""
     options = [
         f"Global.pretrained_model={weights}",
         f"Global.infer_img={images}",
         f"Global.save_res_path={cwd}/rec.txt",
     ]
-    done = tiny.tool("infer_rec", "-c", str(config), "-o", *options, cwd=cwd)
+    done = tiny.tool("infer_rec", "-c", str(config), "-o", *options, cwd=project or cwd)
     assert done.returncode == 0, done.stdout[-3000:]
     rows = [row.split("\t") for row in (cwd / "rec.txt").read_text(encoding="utf-8").splitlines()]
     return {Path(name).name: (text, float(score)) for name, text, score in rows}
@@ -134,7 +134,7 @@ def test_the_quick_start_reads_in_the_client(version, request, tmp_path, tmp_pat
     for file in lines:
         (few / file.name).write_bytes(file.read_bytes())
     found = read(version, Exported(out, done.stdout), request.getfixturevalue("det"), lines, [], tmp_path)
-    expected = host_lines(config, run.output / "best_accuracy", few, tmp_path)
+    expected = host_lines(config, run.output / "best_accuracy", few, tmp_path, quick_start.PROJECT)
     assert [text for text, _ in found["lines"]] == [expected[f.name][0] for f in lines]
     labels = dict(row.split("\t") for row in (data / "val.txt").read_text("utf-8").splitlines())
     right = sum(labels[f"images/val/{f.name}"] == text for f, (text, _) in zip(lines, found["lines"], strict=True))
