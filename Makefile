@@ -9,7 +9,7 @@ CONFIG ?= configs/ocr_amp.yml
 PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellings.py config_overrides.py config_rules.py \
 	config_file.py host_spellings.py spelling.py plan.py plan_model.py plan_table.py plan_file.py loss_scaling.py \
 	op_rules.py op_names.py errors.py messages.py atomic.py pdamp.py file_set.py checkpoint_words.py checkpoint_files.py \
-	hosts/settings.py hosts/trainer_args.py)
+	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
 export OMP_NUM_THREADS ?= 2
@@ -17,7 +17,8 @@ export MKL_NUM_THREADS ?= 2
 export MKL_DEBUG_CPU_TYPE ?= 5
 export NO_ALBUMENTATIONS_UPDATE ?= 1
 
-.PHONY: train train-sabotaged data test test-convergence test-paddle26 test-paddleformers lint format bench venv clean help
+.PHONY: train train-sabotaged data test test-convergence test-paddle26 test-paddleformers test-client lint format bench venv \
+	clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -52,6 +53,15 @@ test-paddle26: .venv-paddle26/.done
 test-paddleformers: .venv-paddleformers/.done
 	.venv-paddleformers/bin/python -m pytest tests/hosts/test_paddleformers.py tests/hosts/test_trainer_args.py
 
+## make test-client       exported models in the official paddleocr clients 3.7 and 2.10, in .venv-client3 and .venv-client210
+test-client: venv .venv-client3/.done .venv-client210/.done
+	$(BIN)/python -m pytest tests/export/test_client.py
+
+.venv-client3/.done .venv-client210/.done: .venv-client%/.done: requirements/client%.txt
+	test -x .venv-client$*/bin/python || $(PYTHON) -m venv .venv-client$*
+	.venv-client$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 ## make lint              ruff and mypy
 lint: venv
 	$(BIN)/ruff check .
@@ -72,14 +82,14 @@ venv: $(VENV)/.done
 $(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
 	@test -n "$(PYTHON)" || { echo "Python 3.10, 3.11 or 3.12 is needed / 需要 Python 3.10、3.11 或 3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,monitor,test]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,monitor,onnx,slim,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0
 	touch $@
 
 .venv-paddle26/.done: pyproject.toml requirements/paddle26.txt Makefile
 	test -x .venv-paddle26/bin/python || $(PYTHON) -m venv .venv-paddle26
-	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,monitor,test]'
-	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,monitor,slim,test]'
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0
 	touch $@
 
 .venv-paddleformers/.done: pyproject.toml requirements/paddleformers.txt Makefile
@@ -88,4 +98,4 @@ $(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-paddle26 .venv-paddleformers build dist *.egg-info
+	rm -rf $(VENV) .venv-paddle26 .venv-paddleformers .venv-client3 .venv-client210 build dist *.egg-info

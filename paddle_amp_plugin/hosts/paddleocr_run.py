@@ -54,7 +54,7 @@ def run_script(
     _run(tree, path, argv, tools=f"paddle-amp run {_shown(path.parent)}/")
 
 
-def _require_paddle() -> None:
+def require_paddle() -> None:
     if importlib.util.find_spec("paddle") is None:
         raise AmpError(
             "AMP043",
@@ -69,20 +69,29 @@ def _shown(folder: Path) -> str:
 
 
 def _run(tree: Tree, script: Path, argv: Sequence[str], *, tools: str, instead_of: Path | None = None) -> None:
-    _require_paddle()
-    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
-    before = (sys.argv, list(sys.path))
+    require_paddle()
+    before = list(sys.path)
     put_first(tree, instead_of=instead_of)
     controller = paddleocr.patch()
+    try:
+        run_patched(controller, script, argv)
+    finally:
+        paddleocr.unpatch()
+        sys.path[:] = before
+    if controller.trained and controller.settings is not None:
+        say_next(controller, tools)
+
+
+def run_patched(controller: paddleocr.Controller, script: Path, argv: Sequence[str]) -> None:
+    """The script as ``__main__`` with these arguments, under a controller whose patches are applied."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    before = sys.argv
     sys.argv = [str(script), *argv]
     try:
         with _interruptible(controller):
             runpy.run_path(str(script), run_name="__main__")
     finally:
-        paddleocr.unpatch()
-        sys.argv, sys.path[:] = before[0], before[1]
-    if controller.trained and controller.settings is not None:
-        say_next(controller, tools)
+        sys.argv = before
 
 
 @contextlib.contextmanager
@@ -117,7 +126,7 @@ def _interruptible(controller: paddleocr.Controller) -> Iterator[None]:
 
 def _show(tree: Tree, script: Path, show: Callable[[paddleocr.Controller], None]) -> None:
     """Imports what the script imports (its ``__main__`` part does not run) and lists the patches."""
-    _require_paddle()
+    require_paddle()
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
     before = (sys.argv, list(sys.path))
     put_first(tree)
