@@ -1,6 +1,6 @@
 """PaddleOCR's tools/eval.py, with mixed precision from the config's `amp` key.
 
-Takes PaddleOCR's own arguments, plus `--paddleocr DIR` (where PaddleOCR is).
+Takes PaddleOCR's own arguments, plus `--paddleocr DIR` (where PaddleOCR is); or an NLP recipe: `-c RECIPE -o key=value`.
 """
 
 import sys
