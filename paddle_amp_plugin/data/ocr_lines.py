@@ -29,8 +29,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from paddle_amp_plugin.data.folders import MANIFEST, manifest_of, refuse_foreign, whole_or_nothing
 from paddle_amp_plugin.data.lines import FACES, check_fonts, contact_sheet, encode_jpeg, render_line
+from paddle_amp_plugin.data.settings import OcrLineSettings
 from paddle_amp_plugin.data.words import SYMBOLS, Split, TextMaker, Vocabulary
-from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
 
 #: Raised whenever the same settings would give other bytes, so that old sets are made again.
@@ -49,39 +49,14 @@ The fonts themselves are not in this folder; the SIL OFL puts no condition on im
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(OcrLineSettings):
     """What decides the bytes of the data set."""
-
-    lines: int = 12000
-    val_lines: int = 500
-    seed: int = 2024
-    han: int = 40
-    #: Widest line, in em (one Chinese character is 1 em).
-    max_width: float = 5.0
 
     def digest(self) -> str:
         """SHA-256 of the settings and of everything fixed in the code that decides the bytes."""
         fixed = {"format": FORMAT, "symbols": SYMBOLS, "faces": [asdict(face) for face in FACES]}
         text = json.dumps({**asdict(self), **fixed}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
-
-    def check(self) -> None:
-        """Raise AMP075 for settings that cannot be made."""
-        bounds = {"lines": (1, 1_000_000), "val_lines": (1, 100_000), "han": (8, 3000), "max_width": (2.0, 40.0)}
-        for name, (low, high) in bounds.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise AmpError(
-                    "AMP075",
-                    tr(
-                        "{n} is {v}; allowed: {a} to {b}",
-                        "{n} 的值是 {v}；允许的范围：{a} 到 {b}",
-                        n=name,
-                        v=value,
-                        a=low,
-                        b=high,
-                    ),
-                )
 
 
 def is_whole(out: Path, settings: Settings) -> bool:

@@ -25,7 +25,7 @@ def classification(predicted: NDArray[Any], labels: NDArray[Any]) -> dict[str, f
 
 def entities(predicted: Sequence[Sequence[str]], labels: Sequence[Sequence[str]]) -> dict[str, float]:
     """Precision, recall and F1 over whole names (kind and both ends right), as in CoNLL-2003; IOB2 labels."""
-    from seqeval.metrics import f1_score, precision_score, recall_score
+    from seqeval.metrics import f1_score, precision_score, recall_score  # type: ignore[import-untyped, unused-ignore]
 
     true, found = [list(row) for row in labels], [list(row) for row in predicted]
     return {

@@ -69,10 +69,7 @@ def load_model(recipe: Recipe, head: str, tokenizer: Any, name: str | None = Non
         _override(config, recipe.model.config)
         config.pooling = recipe.model.pooling
     model_class = _model_class(config, head)
-    if source is None:
-        model = model_class(config)
-    else:
-        model = _from_pretrained(recipe, model_class, source, config)
+    model = model_class(config) if source is None else _from_pretrained(recipe, model_class, source, config)
     if name is None:
         _freeze(model, recipe)
     return model
@@ -97,7 +94,12 @@ def _override(config: Any, settings: dict[str, Any]) -> None:
             near = nearest(key, known)
             raise AmpError(
                 "AMP128",
-                tr("model.config.{k}: {c} has no such setting", "model.config.{k}：{c} 没有该设置", k=key, c=type(config).__name__),
+                tr(
+                    "model.config.{k}: {c} has no such setting",
+                    "model.config.{k}：{c} 没有该设置",
+                    k=key,
+                    c=type(config).__name__,
+                ),
                 hint=tr("did you mean: {n}", "您是不是想写：{n}", n=near) if near else "",
             )
         setattr(config, key, value)
@@ -133,14 +135,29 @@ def _from_pretrained(recipe: Recipe, model_class: Any, source: str, config: Any)
         model = Watched.from_pretrained(source, config=config)
     lost = sorted(k for k in missing if ".encoder." in f".{k}" or ".word_embeddings" in f".{k}")
     if lost:
-        raise _another(source, model_class, tr("it lacks {n} of the encoder's weights, e.g. {k}", "缺少编码器的 {n} 个权重，例如 {k}", n=len(lost), k=lost[0]))
+        raise _another(
+            source,
+            model_class,
+            tr(
+                "it lacks {n} of the encoder's weights, e.g. {k}",
+                "缺少编码器的 {n} 个权重，例如 {k}",
+                n=len(lost),
+                k=lost[0],
+            ),
+        )
     return model
 
 
 def _another(source: str, model_class: Any, why: str) -> AmpError:
     return AmpError(
         "AMP124",
-        tr("{s} does not hold the weights of {c}: {w}", "{s} 中不是 {c} 的权重：{w}", s=source, c=model_class.__name__, w=why),
+        tr(
+            "{s} does not hold the weights of {c}: {w}",
+            "{s} 中不是 {c} 的权重：{w}",
+            s=source,
+            c=model_class.__name__,
+            w=why,
+        ),
         hint=tr(
             "its config.json and its weights must be of one architecture, and model.config must fit them",
             "其 config.json 与权重必须属于同一架构，且 model.config 与之相符",
@@ -218,8 +235,14 @@ def encoder_layers(model: Any) -> tuple[Any, list[Any]]:
     except AttributeError:
         raise AmpError(
             "AMP128",
-            tr("{c} has no embeddings and encoder.layers", "{c} 没有 embeddings 与 encoder.layers", c=type(base).__name__),
-            hint=tr("leave out model.freeze and optimizer.layer_lr_decay", "请去掉 model.freeze 与 optimizer.layer_lr_decay"),
+            tr(
+                "{c} has no embeddings and encoder.layers",
+                "{c} 没有 embeddings 与 encoder.layers",
+                c=type(base).__name__,
+            ),
+            hint=tr(
+                "leave out model.freeze and optimizer.layer_lr_decay", "请去掉 model.freeze 与 optimizer.layer_lr_decay"
+            ),
         ) from None
 
 
@@ -229,7 +252,12 @@ def _freeze(model: Any, recipe: Recipe) -> None:
         return
     embeddings, layers = encoder_layers(model)
     if freeze.layers > len(layers):
-        said = tr("model.freeze.layers: {a} of {b} layers", "model.freeze.layers：{a}，共 {b} 层", a=show(freeze.layers), b=len(layers))
+        said = tr(
+            "model.freeze.layers: {a} of {b} layers",
+            "model.freeze.layers：{a}，共 {b} 层",
+            a=show(freeze.layers),
+            b=len(layers),
+        )
         raise AmpError("AMP128", said)
     for part in [embeddings] * freeze.embeddings + layers[: freeze.layers]:
         for parameter in part.parameters():

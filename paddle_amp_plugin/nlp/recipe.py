@@ -143,7 +143,12 @@ def _cross_problems(recipe: Recipe) -> list[Problem]:
     if model.model_name_or_path is None:
         if model.architecture is None:
             en = "neither a model to start from nor an architecture to build"
-            add("model.model_name_or_path", en, "既没有起始模型，也没有要新建的架构", "a hub name, a folder, or model.architecture")
+            add(
+                "model.model_name_or_path",
+                en,
+                "既没有起始模型，也没有要新建的架构",
+                "a hub name, a folder, or model.architecture",
+            )
         if model.tokenizer_name_or_path is None:
             add("model.tokenizer_name_or_path", "a new model needs a tokenizer", "新建模型需要指定分词器")
     elif model.architecture is not None:

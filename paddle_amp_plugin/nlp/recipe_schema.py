@@ -16,9 +16,7 @@ from paddle_amp_plugin.errors import Problem
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.spelling import nearest, plain, show
 
-Task = Literal[
-    "sequence_classification", "sentence_pair", "token_classification", "question_answering", "masked_lm"
-]
+Task = Literal["sequence_classification", "sentence_pair", "token_classification", "question_answering", "masked_lm"]
 TASKS: tuple[str, ...] = get_args(Task)
 #: The tasks whose head sees one vector a text, so that ``model.pooling`` means something.
 POOLED_TASKS = ("sequence_classification", "sentence_pair")
@@ -34,7 +32,7 @@ class Freeze(_Section):
     """What is not trained: the embeddings, and the encoder's first ``layers`` layers."""
 
     embeddings: bool = False
-    layers: int = Field(0, ge=0)
+    layers: int = Field(default=0, ge=0)
 
 
 class Model(_Section):
@@ -51,7 +49,7 @@ class Model(_Section):
     architecture: Literal["ernie", "bert"] | None = None
     config: dict[str, Any] = Field(default_factory=dict)
     pooling: Literal["first", "mean"] = "first"
-    freeze: Freeze = Freeze()
+    freeze: Freeze = Field(default_factory=Freeze)
 
 
 class Data(_Section):
@@ -66,22 +64,22 @@ class Data(_Section):
     train: str | None = None
     eval: str | None = None
     test: str | None = None
-    labels: tuple[str | int, ...] = Field((), strict=False)
+    labels: tuple[str | int, ...] = Field(default=(), strict=False)
     prefix: str = ""
-    max_seq_length: int = Field(128, ge=8, le=4096)
-    doc_stride: int = Field(64, ge=0)
-    mask_probability: Number = Field(0.15, gt=0.0, lt=1.0)
+    max_seq_length: int = Field(default=128, ge=8, le=4096)
+    doc_stride: int = Field(default=64, ge=0)
+    mask_probability: Number = Field(default=0.15, gt=0.0, lt=1.0)
     bucket_by_length: bool = True
-    train_rows: int | None = Field(None, ge=1)
-    eval_rows: int | None = Field(None, ge=1)
+    train_rows: int | None = Field(default=None, ge=1)
+    eval_rows: int | None = Field(default=None, ge=1)
 
 
 class Optimizer(_Section):
     """``layer_lr_decay``: each layer below the top learns that much slower than the one above it;
     ``head_lr_ratio``: the new head's learning rate over the encoder's."""
 
-    layer_lr_decay: Number = Field(1.0, gt=0.0, le=1.0)
-    head_lr_ratio: Number = Field(1.0, gt=0.0)
+    layer_lr_decay: Number = Field(default=1.0, gt=0.0, le=1.0)
+    head_lr_ratio: Number = Field(default=1.0, gt=0.0)
 
 
 class Recipe(_Section):
@@ -90,7 +88,7 @@ class Recipe(_Section):
     task: Task
     model: Model
     data: Data
-    optimizer: Optimizer = Optimizer()
+    optimizer: Optimizer = Field(default_factory=Optimizer)
     trainer: dict[str, Any]
     amp: Any = None
     data_command: str = ""
@@ -117,7 +115,12 @@ _KINDS = {
     "model_type": ("a mapping", "映射"),
     "missing": ("a value", "一个值"),
 }
-_BOUNDS = {"greater_than_equal": ("ge", "≥"), "greater_than": ("gt", ">"), "less_than_equal": ("le", "≤"), "less_than": ("lt", "<")}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "≥"),
+    "greater_than": ("gt", ">"),
+    "less_than_equal": ("le", "≤"),
+    "less_than": ("lt", "<"),
+}
 
 
 def problems_of(error: ValidationError) -> Iterator[Problem]:

@@ -82,7 +82,9 @@ def read_file(recipe: Recipe, path: str, *, key: str, labelled: bool, limit: int
                 if len(faults) >= NAMED:
                     break
     except UnicodeDecodeError as error:
-        raise AmpError("AMP120", tr("{f} is not UTF-8 text: {e}", "{f} 不是 UTF-8 文本：{e}", f=path, e=error)) from None
+        raise AmpError(
+            "AMP120", tr("{f} is not UTF-8 text: {e}", "{f} 不是 UTF-8 文本：{e}", f=path, e=error)
+        ) from None
     if faults:
         listed = [f"{path}:{number}: {fault}" for number, fault in faults]
         raise AmpError(faults[0][1].code, listed[0], hint="\n    ".join(listed[1:]))
@@ -159,14 +161,21 @@ def _checker(recipe: Recipe, labelled: bool) -> Callable[[Row], Row]:
     def label_id(value: object) -> int:
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value) in ids:
             return ids[str(value)]
-        said = tr("label {v} is not one of data.labels: {a}", "标签 {v} 不在 data.labels 中：{a}", v=show(value), a=", ".join(ids))
+        said = tr(
+            "label {v} is not one of data.labels: {a}",
+            "标签 {v} 不在 data.labels 中：{a}",
+            v=show(value),
+            a=", ".join(ids),
+        )
         near = nearest(value, ids)
         raise _Fault("AMP121", said + (tr("; did you mean: {n}", "；您是不是想写：{n}", n=near) if near else ""))
 
     def check(row: Row) -> Row:
         missing = [name for name in needed if row.get(name) is None]
         if missing:
-            said = tr("{m} is missing; a row needs: {k}", "缺少 {m}；每行需要：{k}", m=", ".join(missing), k=", ".join(needed))
+            said = tr(
+                "{m} is missing; a row needs: {k}", "缺少 {m}；每行需要：{k}", m=", ".join(missing), k=", ".join(needed)
+            )
             raise _Fault("AMP120", said)
         for name in ("text", "text_pair", "context", "question"):
             if name in needed and not (isinstance(row[name], str) and row[name].strip()):
@@ -203,7 +212,7 @@ def _answers(row: Row) -> list[tuple[str, int]]:
     if isinstance(answers, dict):  # the layout of SQuAD in data sets hubs
         texts, starts = answers.get("text"), answers.get("answer_start", answers.get("start"))
     else:  # DuReader's: parallel lists beside each other, or a list of objects
-        items = answers if isinstance(answers, list) else [None]
+        items: list[Any] = answers if isinstance(answers, list) else [None]
         if not all(isinstance(item, dict) for item in items):
             raise _Fault("AMP120", tr("answers has neither text nor answer_start", "answers 缺少 text 与 answer_start"))
         texts, starts = [item.get("text") for item in items], [item.get("answer_start") for item in items]
@@ -212,7 +221,12 @@ def _answers(row: Row) -> list[tuple[str, int]]:
     pairs = []
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(text, str) or not isinstance(start, int) or row["context"][start : start + len(text)] != text:
-            said = tr("the answer {t} does not stand at {s} of the context", "答案 {t} 不在上下文的位置 {s}", t=show(text), s=start)
+            said = tr(
+                "the answer {t} does not stand at {s} of the context",
+                "答案 {t} 不在上下文的位置 {s}",
+                t=show(text),
+                s=start,
+            )
             raise _Fault("AMP120", said)
         pairs.append((text, start))
     return pairs

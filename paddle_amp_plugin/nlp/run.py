@@ -96,7 +96,14 @@ def train(recipe: Recipe) -> dict[str, float]:
         **_best_by(recipe, task.metric),
     )
     learned, total = trainable(model)
-    print(tr("training {a} of {b} million weights", "训练 {a} 百万参数（共 {b} 百万）", a=f"{learned / 1e6:.1f}", b=f"{total / 1e6:.1f}"))
+    print(
+        tr(
+            "training {a} of {b} million weights",
+            "训练 {a} 百万参数（共 {b} 百万）",
+            a=f"{learned / 1e6:.1f}",
+            b=f"{total / 1e6:.1f}",
+        )
+    )
     result = trainer.train(resume_from_checkpoint=recipe.trainer.get("resume_from_checkpoint"))
     trainer.save_model()
     _save_recipe(recipe)
@@ -139,7 +146,12 @@ def predict(recipe: Recipe, arguments: Arguments) -> Path | None:
     else:
         path = arguments.input or recipe.data.test
         if path is None:
-            raise AmpError("AMP119", tr("nothing to predict: --text, --input or data.test", "没有要预测的内容：--text、--input 或 data.test"))
+            raise AmpError(
+                "AMP119",
+                tr(
+                    "nothing to predict: --text, --input or data.test", "没有要预测的内容：--text、--input 或 data.test"
+                ),
+            )
         key = "--input" if arguments.input else "data.test"
         rows = read_file(recipe, path, key=key, labelled=False, limit=recipe.data.eval_rows)
     task, model = _trained(recipe)
@@ -245,7 +257,12 @@ def _check_output(recipe: Recipe) -> None:
     except OSError as error:
         raise AmpError(
             "AMP049",
-            tr("cannot write into {f} (trainer.output_dir): {e}", "无法写入 {f}（trainer.output_dir）：{e}", f=folder, e=error.strerror),
+            tr(
+                "cannot write into {f} (trainer.output_dir): {e}",
+                "无法写入 {f}（trainer.output_dir）：{e}",
+                f=folder,
+                e=error.strerror,
+            ),
             hint=tr("choose another folder: -o trainer.output_dir=…", "请换一个目录：-o trainer.output_dir=…"),
         ) from None
 

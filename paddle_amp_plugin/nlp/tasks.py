@@ -150,7 +150,9 @@ class TokenClassification(Task):
 
         return compute
 
-    def _names(self, found: NDArray[Any], marked: NDArray[Any], features: Features, rows: Sequence[Row]) -> list[list[str]]:
+    def _names(
+        self, found: NDArray[Any], marked: NDArray[Any], features: Features, rows: Sequence[Row]
+    ) -> list[list[str]]:
         """The predicted label of every token of every row, "O" beyond what fitted."""
         out = [[self._outside()] * len(row["tokens"]) for row in rows]
         for feature, predicted, labels in zip(features.features, found, marked, strict=True):

@@ -30,7 +30,7 @@ def require_host(recipe: Recipe) -> None:
 
         host.patch()
     try:
-        import paddlenlp.trainer  # noqa: F401
+        import paddlenlp.trainer
         import paddlenlp.transformers  # noqa: F401
         from paddlenlp.utils.log import logger
     except ImportError as error:
@@ -98,7 +98,14 @@ def trainer_class() -> Any:
 
 
 def build(
-    recipe: Recipe, task: Task, model: Any, *, train: Features | None, evaluation: Features | None, rows: Sequence[Row], **more: Any
+    recipe: Recipe,
+    task: Task,
+    model: Any,
+    *,
+    train: Features | None,
+    evaluation: Features | None,
+    rows: Sequence[Row],
+    **more: Any,
 ) -> Any:
     """A Trainer for a recipe. ``rows`` are those of ``evaluation``; ``more`` replaces ``trainer`` arguments."""
     arguments = training_arguments(recipe, label_names=list(task.label_names), **more)
