@@ -98,7 +98,7 @@ def train(recipe: Recipe) -> dict[str, float]:
     learned, total = trainable(model)
     print(
         tr(
-            "training {a} of {b} million weights",
+            "training {a} of {b} weights",
             "训练 {a} 百万参数（共 {b} 百万）",
             a=f"{learned / 1e6:.1f}",
             b=f"{total / 1e6:.1f}",

@@ -99,7 +99,9 @@ def test_several_faults_are_listed_with_their_lines(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
-    recipe = tiny.read(tmp_path, "masked_lm", data_command="python -m make it", data={"train": str(tmp_path / "no.jsonl")})
+    recipe = tiny.read(
+        tmp_path, "masked_lm", data_command="python -m make it", data={"train": str(tmp_path / "no.jsonl")}
+    )
     with pytest.raises(AmpError, match=r"data\.train: no such file") as caught:
         read_rows(recipe, "train")
     assert caught.value.code == "AMP119" and "python -m make it" in caught.value.hint

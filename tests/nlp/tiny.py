@@ -38,7 +38,9 @@ def rows(task: str, count: int = 64) -> list[dict[str, Any]]:
         if task == "sequence_classification":
             out.append({"text": text, "label": "yes" if good else "no"})
         elif task == "sentence_pair":
-            out.append({"text": text, "text_pair": "好" if i % 3 else "坏", "label": "yes" if (i % 3 > 0) == good else "no"})
+            out.append(
+                {"text": text, "text_pair": "好" if i % 3 else "坏", "label": "yes" if (i % 3 > 0) == good else "no"}
+            )
         elif task == "token_classification":
             tokens = [*text, "在", *("北京" if good else "上海"), "。"]
             out.append({"tokens": tokens, "labels": ["O"] * (len(text) + 1) + ["B-LOC", "I-LOC", "O"]})
