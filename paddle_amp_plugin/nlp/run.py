@@ -96,14 +96,7 @@ def train(recipe: Recipe) -> dict[str, float]:
         **_best_by(recipe, task.metric),
     )
     learned, total = trainable(model)
-    print(
-        tr(
-            "training {a} of {b} weights",
-            "训练 {a} 百万参数（共 {b} 百万）",
-            a=f"{learned / 1e6:.1f}",
-            b=f"{total / 1e6:.1f}",
-        )
-    )
+    print(tr("training {a} of {b} weights", "训练 {a} 个参数（共 {b} 个）", a=f"{learned:,}", b=f"{total:,}"))
     result = trainer.train(resume_from_checkpoint=recipe.trainer.get("resume_from_checkpoint"))
     trainer.save_model()
     _save_recipe(recipe)

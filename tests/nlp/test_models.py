@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -90,7 +91,7 @@ def test_frozen_parts_and_rates_by_depth(folders, tmp_path) -> None:
     assert rates["ernie.encoder.layers.0.linear1.weight"] == 0.5
     assert rates["ernie.encoder.layers.1.linear1.weight"] == rates["ernie.pooler.dense.weight"] == 1.0
     assert rates["classifier.weight"] == 10
-    with pytest.raises(AmpError, match="9 of 2 layers|9, of 2|layers: 9") as caught:
+    with pytest.raises(AmpError, match="9 of 2 layers") as caught:
         load(recipe_from(tmp_path, folders["ernie"], freeze={"layers": 9}))
     assert caught.value.code == "AMP128"
 
@@ -134,7 +135,7 @@ def test_a_folder_that_lacks_files(folders, tmp_path, lost: str, named: str) -> 
     for path in folder.iterdir():
         if path.name == lost or (lost == "vocab" and path.name in models.TOKENIZER_FILES):
             path.unlink()
-    with pytest.raises(AmpError, match=named) as caught:
+    with pytest.raises(AmpError, match=re.escape(named)) as caught:
         load(recipe_from(tmp_path, folder))
     assert caught.value.code == "AMP122" and "it holds" in caught.value.hint
 
