@@ -54,7 +54,7 @@ test: venv
 test-convergence: venv
 	$(BIN)/python -m pytest -m convergence
 
-## make test-convergence-long  every NLP recipe in every precision, about an hour
+## make test-convergence-long  every NLP recipe in every precision
 test-convergence-long: venv data-nlp
 	$(BIN)/python -m pytest -m convergence_long
 
