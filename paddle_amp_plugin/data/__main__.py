@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from paddle_amp_plugin.data.ocr_lines import Settings, make_ocr_lines
-from paddle_amp_plugin.data.real_lines import make_real_lines, read_label_file
+from paddle_amp_plugin.data.nlp_encoder import make_nlp_encoder
+from paddle_amp_plugin.data.nlp_msra import NerSettings, make_nlp_msra
+from paddle_amp_plugin.data.nlp_reviews import ReviewSettings, make_nlp_reviews
+from paddle_amp_plugin.data.settings import OcrLineSettings as Settings
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
 
@@ -33,6 +35,8 @@ def ocr_lines(
     max_width: Annotated[float, typer.Option(help="Widest line in em. 最大行宽（字）。")] = Settings.max_width,
 ) -> None:
     """Rendered Chinese text lines for the quick start. 快速上手用的渲染文本行。"""
+    from paddle_amp_plugin.data.ocr_lines import make_ocr_lines  # needs the packages of [ocr]
+
     make_ocr_lines(out, lines, seed, val_lines=val_lines, han=han, max_width=max_width)
 
 
@@ -48,6 +52,8 @@ def real_lines(
     seed: Annotated[int, typer.Option(help="Decides which photos are held out. 决定留出哪些照片。")] = 0,
 ) -> None:
     """Real photographed lines for fine-tuning, split by photo. 用于微调的真实拍摄文本行,按照片划分。"""
+    from paddle_amp_plugin.data.real_lines import make_real_lines, read_label_file
+
     err = Console(stderr=True)
     for number, what in read_label_file(label).problems:
         err.print(f"{label}:{number}: {what}", style="yellow", markup=False, soft_wrap=True)
@@ -64,6 +70,35 @@ def real_lines(
         ),
         soft_wrap=True,
     )
+
+
+@app.command("nlp_reviews")
+def nlp_reviews(
+    out: Annotated[Path, typer.Option(help="Folder to make. 输出目录。")] = Path("train_data/nlp_reviews"),
+    dev: Annotated[int, typer.Option(help="Reviews for choosing. 验证评论数。")] = ReviewSettings.dev,
+    test: Annotated[int, typer.Option(help="Held-out reviews. 测试评论数。")] = ReviewSettings.test,
+    seed: Annotated[int, typer.Option(help="Decides the split. 决定划分。")] = ReviewSettings.seed,
+) -> None:
+    """Real Chinese reviews, positive and negative. 真实中文评论（正面与负面）。"""
+    make_nlp_reviews(out, ReviewSettings(dev, test, seed))
+
+
+@app.command("nlp_msra")
+def nlp_msra(
+    out: Annotated[Path, typer.Option(help="Folder to make. 输出目录。")] = Path("train_data/nlp_msra"),
+    dev: Annotated[int, typer.Option(help="Sentences for choosing. 验证句数。")] = NerSettings.dev,
+    seed: Annotated[int, typer.Option(help="Decides the split. 决定划分。")] = NerSettings.seed,
+) -> None:
+    """MSRA: names of people, places, organisations. MSRA 命名实体。"""
+    make_nlp_msra(out, NerSettings(dev, seed))
+
+
+@app.command("nlp_encoder")
+def nlp_encoder(
+    out: Annotated[Path, typer.Option(help="Folder to make. 输出目录。")] = Path("train_data/nlp_encoder"),
+) -> None:
+    """multilingual-e5-small as a PaddleNLP model folder. 转换为 PaddleNLP 格式的 multilingual-e5-small。"""
+    make_nlp_encoder(out)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

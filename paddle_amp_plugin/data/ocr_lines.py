@@ -15,13 +15,9 @@ manifest records). The set is made in a temporary folder beside the target and r
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -31,12 +27,12 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from paddle_amp_plugin.data.folders import MANIFEST, manifest_of, refuse_foreign, whole_or_nothing
 from paddle_amp_plugin.data.lines import FACES, check_fonts, contact_sheet, encode_jpeg, render_line
+from paddle_amp_plugin.data.settings import OcrLineSettings
 from paddle_amp_plugin.data.words import SYMBOLS, Split, TextMaker, Vocabulary
-from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
 
-MANIFEST = "manifest.json"
 #: Raised whenever the same settings would give other bytes, so that old sets are made again.
 FORMAT = 1
 
@@ -53,15 +49,8 @@ The fonts themselves are not in this folder; the SIL OFL puts no condition on im
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(OcrLineSettings):
     """What decides the bytes of the data set."""
-
-    lines: int = 12000
-    val_lines: int = 500
-    seed: int = 2024
-    han: int = 40
-    #: Widest line, in em (one Chinese character is 1 em).
-    max_width: float = 5.0
 
     def digest(self) -> str:
         """SHA-256 of the settings and of everything fixed in the code that decides the bytes."""
@@ -69,28 +58,10 @@ class Settings:
         text = json.dumps({**asdict(self), **fixed}, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def check(self) -> None:
-        """Raise AMP075 for settings that cannot be made."""
-        bounds = {"lines": (1, 1_000_000), "val_lines": (1, 100_000), "han": (8, 3000), "max_width": (2.0, 40.0)}
-        for name, (low, high) in bounds.items():
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise AmpError(
-                    "AMP075",
-                    tr(
-                        "{n} is {v}; allowed: {a} to {b}",
-                        "{n} 的值是 {v}；允许的范围：{a} 到 {b}",
-                        n=name,
-                        v=value,
-                        a=low,
-                        b=high,
-                    ),
-                )
-
 
 def is_whole(out: Path, settings: Settings) -> bool:
     """Is a finished data set of exactly these settings at ``out``?"""
-    return _manifest_of(out).get("digest") == settings.digest()
+    return manifest_of(out).get("digest") == settings.digest()
 
 
 def make_ocr_lines(
@@ -132,73 +103,6 @@ def make_ocr_lines(
         soft_wrap=True,
     )
     return True
-
-
-def _manifest_of(out: Path) -> dict[str, object]:
-    try:
-        found = json.loads((out / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def refuse_foreign(out: Path) -> None:
-    """A folder that this module did not make is never replaced."""
-    try:
-        foreign = out.exists() and not (out.is_dir() and ("digest" in _manifest_of(out) or not any(out.iterdir())))
-    except OSError as error:
-        raise _disk_error(out, error) from error
-    if foreign:
-        raise AmpError(
-            "AMP074",
-            tr("{p} exists and was not made by this command", "{p} 已存在，且不是由本命令生成", p=out),
-            hint=tr("choose another folder, or move it away", "请换一个目录，或先把它移走"),
-        )
-
-
-def _disk_error(out: Path, error: OSError) -> AmpError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    denied = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    hint = ""
-    if full:
-        hint = tr("free about 60 MB, or choose another folder with --out", "请腾出约 60 MB，或用 --out 换一个目录")
-    elif denied:
-        hint = tr("choose a folder you may write to, with --out", "请用 --out 指定一个有写权限的目录")
-    reason = error.strerror or str(error)
-    return AmpError("AMP076", tr("cannot write {p}: {e}", "无法写入 {p}:{e}", p=out, e=reason), hint=hint)
-
-
-@contextmanager
-def whole_or_nothing(out: Path) -> Iterator[Path]:
-    """A temporary folder beside ``out`` that takes its place when the block ends, and vanishes when it fails."""
-    folder: Path | None = None
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-        folder.chmod(0o755)
-        yield folder
-        _swap(folder, out)
-    except OSError as error:
-        raise _disk_error(out, error) from error
-    finally:
-        # Also on Ctrl-C (KeyboardInterrupt is no OSError); after the rename there is nothing left to remove.
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _swap(folder: Path, out: Path) -> None:
-    """Put ``folder`` in the place of ``out``; the old set is kept until the new one stands."""
-    if not out.exists():
-        folder.rename(out)
-        return
-    old = folder.with_suffix(".old")
-    out.rename(old)
-    try:
-        folder.rename(out)
-    except BaseException:
-        old.rename(out)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write_all(folder: Path, settings: Settings, vocabulary: Vocabulary, console: Console) -> None:

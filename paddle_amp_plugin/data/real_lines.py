@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from paddle_amp_plugin.data.folders import MANIFEST, refuse_foreign, whole_or_nothing
 from paddle_amp_plugin.data.lines import check_fonts, encode_jpeg, render_line
-from paddle_amp_plugin.data.ocr_lines import MANIFEST, refuse_foreign, whole_or_nothing
 from paddle_amp_plugin.data.words import TextMaker, Vocabulary, display_width, is_han
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr

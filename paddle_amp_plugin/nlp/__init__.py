@@ -1,0 +1,1 @@
+"""Fine-tuning ERNIE, BERT and their kin from a recipe file, by PaddleNLP's own Trainer."""
