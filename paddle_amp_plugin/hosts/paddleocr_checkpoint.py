@@ -46,6 +46,8 @@ class RunCheckpoints:
         """The host's ``save_model``, into the folder that will replace the former checkpoint."""
         arguments = bound(wrapped, args, kwargs)
         extra = arguments.pop("kwargs", {})
+        if extra.get("global_step") is not None:
+            extra["global_step"] = int(extra["global_step"])  # a plain number for the host's pickle
         folder, prefix, session = Path(arguments["model_path"]), arguments["prefix"], self._controller.session
         if session is None or session.scaler is None:
             with contextlib.suppress(OSError):  # it would belong to a checkpoint that is about to go

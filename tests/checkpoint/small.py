@@ -24,6 +24,10 @@ from paddle_amp_plugin.session import Session
 CPU = Device(kind="cpu", name="CPU", capability=None, float16=False, bfloat16=False)
 
 
+#: Sessions of the present test; ``conftest.py`` closes them.
+STARTED: list[Session] = []
+
+
 class Net(nn.Layer):
     def __init__(self):
         super().__init__()
@@ -112,7 +116,9 @@ def start(amp: Any = "O1", *, net=Net, optimizer=None) -> Training:
         make = optimizer or (lambda **kw: paddle.optimizer.Adam(weight_decay=1e-4, **kw))
         made = make(learning_rate=schedule, parameters=model.parameters())
     lines = Lines()
-    return Training(Session(plan(amp), logger=lines), model, made, schedule, lines)
+    session = Session(plan(amp), logger=lines)
+    STARTED.append(session)
+    return Training(session, model, made, schedule, lines)
 
 
 def resumed(prefix: Path, amp: Any = "O1", *, prepared_first: bool = False, **kw: Any) -> Training:
