@@ -19,6 +19,12 @@ export MKL_NUM_THREADS ?= 2
 export MKL_DEBUG_CPU_TYPE ?= 5
 export NO_ALBUMENTATIONS_UPDATE ?= 1
 
+# The suite runs in so many processes, one thread each.
+WORKERS ?= 2
+SPREAD := -n $(WORKERS) --dist loadfile
+test test-paddle26: export OMP_NUM_THREADS = 1
+test test-paddle26: export MKL_NUM_THREADS = 1
+
 .PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long test-paddle26 \
 	test-paddleformers test-client lint format bench venv clean help
 
@@ -51,7 +57,7 @@ data: venv
 
 ## make test              the test suite (Paddle 3.3.1)
 test: venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 
 ## make test-convergence  the minutes-long trainings: quick start with and without amp, real photographs
 test-convergence: venv
@@ -63,7 +69,7 @@ test-convergence-long: venv data-nlp
 
 ## make test-paddle26     the suite on the second stack (Paddle 2.6.2), in .venv-paddle26
 test-paddle26: .venv-paddle26/.done
-	.venv-paddle26/bin/python -m pytest
+	.venv-paddle26/bin/python -m pytest $(SPREAD)
 
 ## make test-paddleformers  its Trainer, which needs an environment of its own: .venv-paddleformers
 test-paddleformers: .venv-paddleformers/.done
