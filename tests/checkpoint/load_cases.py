@@ -135,6 +135,46 @@ def interrupted(save_load, logger, folder, net, adam):
     return {"changed": sorted(n for n in before if before[n] != after.get(n)), "error": outcome["error"]}
 
 
+def with_nan(save_load, logger, folder, net, adam):
+    """A weight is NaN: is it written over the former checkpoint?"""
+    import numpy as np
+    import paddle
+
+    facts = {"best_model_dict": {}, "epoch": 1, "global_step": 1}
+    save_load.save_model(net, adam, str(folder), logger, config(), prefix="nan", **facts)
+    weight = next(iter(net.parameters()))
+    kept = weight.numpy()
+    weight.set_value(np.full_like(kept, np.nan))
+    outcome = tried(lambda: save_load.save_model(net, adam, str(folder), logger, config(), prefix="nan", **facts))
+    weight.set_value(kept)
+    saved = paddle.load(str(folder / "nan.pdparams"), return_numpy=True)
+    return {"finite": all(bool(np.isfinite(v).all()) for v in saved.values()), "error": outcome["error"]}
+
+
+def killed(folder):
+    """The host alone, in a process that dies (as by ``kill -9``) when the first of its files is written."""
+    import os
+
+    pid = os.fork()
+    if pid == 0:
+        import paddle
+        from ppocr.utils import save_load
+
+        net, adam = model()
+        step(net, adam)
+        original = paddle.save
+
+        def save(*args, **kwargs):
+            original(*args, **kwargs)
+            os.kill(os.getpid(), 9)
+
+        paddle.save = save
+        facts = {"best_model_dict": {}, "epoch": 2, "global_step": 2}
+        save_load.save_model(net, adam, str(folder), logging.getLogger(), config(), prefix="latest", **facts)
+        os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+
 def main():
     from paddle_amp_plugin.hosts import paddleocr
     from paddle_amp_plugin.hosts.paddleocr_tree import find_tree, put_first
@@ -151,6 +191,11 @@ def main():
     net, adam = model()
     step(net, adam)
     alone["interrupted"] = interrupted(save_load, logger, FOLDER / "alone", net, adam)
+    alone["nan"] = with_nan(save_load, logger, FOLDER / "alone", net, adam)
+    before = {path.name: path.read_bytes() for path in (FOLDER / "alone").glob("latest.*")}
+    signal = killed(FOLDER / "alone")
+    changed = sorted(n for n, old in before.items() if (FOLDER / "alone" / n).read_bytes() != old)
+    alone["killed"] = {"signal": signal, "changed": changed}
 
     from tests.checkpoint.small import plan
 
@@ -175,6 +220,7 @@ def main():
     with session.attach(net, None, adam):
         step(net, adam)
         ours["interrupted"] = interrupted(save_load, logger, FOLDER / "ours", net, adam)
+        ours["nan"] = with_nan(save_load, logger, FOLDER / "ours", net, adam)
     paddleocr.unpatch()
     print("RESULT " + json.dumps({"alone": alone, "ours": ours}, default=str))
 

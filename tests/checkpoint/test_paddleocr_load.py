@@ -72,6 +72,16 @@ class _GoesOff:
         return (open, ("/nonexistent/went-off", "w"))
 
 
+def test_a_save_that_would_hold_nan(found):
+    assert found["alone"]["nan"] == {"finite": False, "error": ""}
+    assert found["ours"]["nan"]["finite"] and found["ours"]["nan"]["error"].startswith("AMP046 ")
+
+
+def test_alone_a_kill_leaves_files_of_two_checkpoints(found):
+    """With the plugin: ``test_kill.py``."""
+    assert found["alone"]["killed"] == {"signal": 9, "changed": ["latest.pdopt"]}
+
+
 def test_states_are_read_without_executing_anything(tmp_path):
     """Where there is no .pdamp the host's own pickle is looked into, for plain values only."""
     path = tmp_path / "latest.states"
