@@ -79,7 +79,7 @@ def test_a_save_that_would_hold_nan(found):
 
 def test_alone_a_kill_leaves_files_of_two_checkpoints(found):
     """With the plugin: ``test_kill.py``."""
-    assert found["alone"]["killed"] == {"signal": 9, "changed": ["latest.pdopt"]}
+    assert found["alone"]["killed"] == {"signal": -9, "changed": ["latest.pdopt"]}
 
 
 def test_states_are_read_without_executing_anything(tmp_path):
