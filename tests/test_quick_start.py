@@ -31,12 +31,15 @@ def test_it_learns_in_mixed_precision(amp):
 
 
 def test_float32_reaches_the_same(amp, tmp_path_factory):
-    plain = trained(tmp_path_factory.getbasetemp() / "quick_start_fp32", "amp=false")
-    print(f"amp: false: accuracy {plain.accuracy:.3f} in {plain.seconds:.0f} s; true: {amp.accuracy:.3f}")
-    # Two trainings of one seed: 500 lines tell them apart to 0.01 or so, and on one machine mixed precision came out
-    # 0.022 better (0.982, 0.960). What must not be is that it costs accuracy.
-    assert plain.accuracy - amp.accuracy <= 0.02
-    assert plain.accuracy >= 0.90
+    """Within 0.02, both ways, as the mean of two seeds: one training differs from another by 0.01 by chance."""
+    base = tmp_path_factory.getbasetemp()
+    plain = trained(base / "quick_start_fp32", "amp=false")
+    again = trained(base / "quick_start_amp_7", "Global.seed=7")
+    plain_again = trained(base / "quick_start_fp32_7", "amp=false", "Global.seed=7")
+    found = [run.accuracy for run in (amp, again, plain, plain_again)]
+    print(f"accuracy of two seeds: amp: true {found[:2]}, amp: false {found[2:]}")
+    assert min(found) >= 0.90
+    assert abs(np.mean(found[:2]) - np.mean(found[2:])) <= 0.02
 
 
 def test_the_commands_it_prints_work(amp, tmp_path):
