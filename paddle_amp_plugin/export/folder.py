@@ -15,16 +15,16 @@ RECORD = "export.json"
 
 
 def check_folder(folder: Path) -> None:
-    """Raises AmpError: AMP136 if ``folder`` holds something that is not an export; AMP137 if it cannot be written."""
+    """Raises AmpError: AMP236 if ``folder`` holds something that is not an export; AMP237 if it cannot be written."""
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / RECORD).is_file():
             raise AmpError(
-                "AMP136",
+                "AMP236",
                 tr("{d} is not empty and not an export", "{d} 非空，且不是导出目录", d=folder),
                 hint=tr("choose another folder with -o", "请用 -o 指定其他目录"),
             )
     elif folder.exists():
-        raise AmpError("AMP136", tr("{d} is a file", "{d} 是一个文件", d=folder))
+        raise AmpError("AMP236", tr("{d} is a file", "{d} 是一个文件", d=folder))
     parent = folder
     while not parent.exists() and parent != parent.parent:
         parent = parent.parent
@@ -59,7 +59,7 @@ def staged(folder: Path) -> Iterator[Path]:
 
 def _unwritable(folder: Path, reason: str) -> AmpError:
     return AmpError(
-        "AMP137",
+        "AMP237",
         tr("cannot write {d}: {e}", "无法写入 {d}：{e}", d=folder, e=reason),
         hint=tr("choose another folder with -o", "请用 -o 指定其他目录"),
     )

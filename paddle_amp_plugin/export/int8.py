@@ -37,14 +37,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def require_int8(method: Method) -> None:
-    """Raises AmpError (AMP141) with the reason and the exact install line if ``method`` cannot work here."""
+    """Raises AmpError (AMP241) with the reason and the exact install line if ``method`` cannot work here."""
     reasons = []
     if paddle_major() >= 3:
         try:
             require_onnx()
         except AmpError as error:
             raise AmpError(
-                "AMP141",
+                "AMP241",
                 tr(
                     "INT8 on Paddle {v} goes by ONNX Runtime; {e}",
                     "Paddle {v} 上的 INT8 经由 ONNX Runtime；{e}",
@@ -57,7 +57,7 @@ def require_int8(method: Method) -> None:
         reasons = [name for name in ("paddleslim", "decorator") if importlib.util.find_spec(name) is None]
     if reasons:
         raise AmpError(
-            "AMP141",
+            "AMP241",
             tr("INT8 needs {p}, which is missing", "INT8 需要 {p}，但尚未安装", p=", ".join(reasons)),
             # paddleslim pins opencv-python 4.6, which overwrites the cv2 of opencv-python-headless
             hint=SLIM,
@@ -72,7 +72,7 @@ def backend() -> str:
 def quantise(folder: Path, target: Path, batches: Sequence[Sequence[Array]], *, transformer: bool) -> Path:
     """The FP32 export in ``folder`` (with ``inference.onnx`` on Paddle 3) as an INT8 model in ``target``.
 
-    ``batches``: real inputs that the activations' ranges are read from. Raises AmpError (AMP142).
+    ``batches``: real inputs that the activations' ranges are read from. Raises AmpError (AMP242).
     """
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as place:
@@ -111,7 +111,7 @@ def _run(job: dict[str, Any]) -> None:
 def _failed(how: str, output: str) -> AmpError:
     last = [line.strip() for line in output.splitlines() if line.strip()][-1:]
     return AmpError(
-        "AMP142",
+        "AMP242",
         tr(
             "the INT8 conversion ended with {h}: {l}. The FP32 export is complete",
             "INT8 转换以 {h} 结束：{l}。FP32 导出已完成",

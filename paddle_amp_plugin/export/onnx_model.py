@@ -32,7 +32,7 @@ def paddle_major() -> int:
 
 
 def require_onnx() -> None:
-    """Raises AmpError (AMP140) with the exact install line if a package is missing or of a version that cannot work."""
+    """Raises AmpError (AMP240) with the exact install line if a package is missing or of a version that cannot work."""
     wrong = []
     for package, version in versions_needed().items():
         try:
@@ -50,11 +50,11 @@ def require_onnx() -> None:
             wrong.append(reason)
     if wrong:
         line = "pip install " + " ".join(f"{p}=={v}" for p, v in versions_needed().items())
-        raise AmpError("AMP140", tr("no ONNX: {w}", "无法导出 ONNX：{w}", w="; ".join(wrong)), hint=line)
+        raise AmpError("AMP240", tr("no ONNX: {w}", "无法导出 ONNX：{w}", w="; ".join(wrong)), hint=line)
 
 
 def to_onnx(folder: Path, target: Path) -> Path:
-    """Converts the inference model in ``folder`` into ``target`` (opset 17). Raises AmpError (AMP140)."""
+    """Converts the inference model in ``folder`` into ``target`` (opset 17). Raises AmpError (AMP240)."""
     require_onnx()
     source = _readable(model_file(folder), target.with_suffix(".tmp.json"))
     try:
@@ -83,7 +83,7 @@ def _convert(source: Path, parameters: Path, target: Path) -> None:
 
 def _failed(reason: str) -> AmpError:
     text = re.sub(r"\s+", " ", reason).strip()
-    return AmpError("AMP140", tr("paddle2onnx could not convert: {e}", "paddle2onnx 转换失败：{e}", e=text[:400]))
+    return AmpError("AMP240", tr("paddle2onnx could not convert: {e}", "paddle2onnx 转换失败：{e}", e=text[:400]))
 
 
 def _readable(source: Path, copy: Path) -> Path:

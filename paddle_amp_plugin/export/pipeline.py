@@ -64,7 +64,7 @@ class Subject(Protocol):
 
 
 def require(wanted: Wanted) -> None:
-    """Raises AmpError (AMP140, AMP141) for what the installed packages cannot do, before any work is done."""
+    """Raises AmpError (AMP240, AMP241) for what the installed packages cannot do, before any work is done."""
     if wanted.onnx:
         require_onnx()
     if wanted.int8 is not None:
@@ -74,8 +74,8 @@ def require(wanted: Wanted) -> None:
 def export(subject: Subject, wanted: Wanted, say: Callable[[str], None]) -> dict[str, Any]:
     """The whole export into ``wanted.out``; returns the record, as it lies there in ``export.json``.
 
-    Nothing is left behind if the FP32 model is not what it must be (AMP133, AMP134, AMP135, AMP139, AMP144). An INT8
-    model that fails (AMP142) leaves the FP32 export in place.
+    Nothing is left behind if the FP32 model is not what it must be (AMP233, AMP234, AMP235, AMP239, AMP244). An INT8
+    model that fails (AMP242) leaves the FP32 export in place.
     """
     require(wanted)
     check_fit(subject.model, subject.masters)
@@ -93,7 +93,7 @@ def export(subject: Subject, wanted: Wanted, say: Callable[[str], None]) -> dict
 
 
 def check_fit(model: paddle.nn.Layer, masters: Masters) -> None:
-    """Raises AmpError (AMP139) if a weight of the model is not in the checkpoint, or of another shape there.
+    """Raises AmpError (AMP239) if a weight of the model is not in the checkpoint, or of another shape there.
 
     Hosts only warn of that, and such a model would be exported with random numbers in it.
     """
@@ -112,7 +112,7 @@ def check_fit(model: paddle.nn.Layer, masters: Masters) -> None:
         shapes = f"{name}: {list(masters.tensors[name].shape)} / {list(state[name].shape)}"
         parts.append(tr("{n} have another shape ({s})", "{n} 个权重形状不同（{s}）", n=len(wrong), s=shapes))
     raise AmpError(
-        "AMP139",
+        "AMP239",
         tr(
             "{f} does not fit the model of the config: {p}",
             "{f} 与配置中的模型不符：{p}",

@@ -40,7 +40,7 @@ CONFIG = {
 def fine_tuned(subject: Subject, wanted: Wanted, target: Path) -> None:
     """Fine-tunes a second model for ``wanted.qat_steps`` steps and writes it as INT8 into ``target``.
 
-    Raises AmpError: AMP142 a loss that is not finite, or a conversion that failed.
+    Raises AmpError: AMP242 a loss that is not finite, or a conversion that failed.
     """
     from paddleslim import QAT  # type: ignore[import-not-found]
 
@@ -84,7 +84,7 @@ def _train(model: paddle.nn.Layer, losses: Iterable[Loss], steps: int) -> None:
     for loss_of in track(losses, description="QAT", total=steps):
         loss = loss_of(model)
         if not np.isfinite(float(loss)):
-            raise AmpError("AMP142", tr("the loss of the fine-tuning is not finite", "微调的损失含有非有限值"))
+            raise AmpError("AMP242", tr("the loss of the fine-tuning is not finite", "微调的损失含有非有限值"))
         loss.backward()
         optimizer.step()
         optimizer.clear_grad()

@@ -33,8 +33,8 @@ class Masters:
 def read_masters(path: Path, *, convert_half: bool) -> Masters:
     """Reads a ``.pdparams`` file.
 
-    Raises AmpError: AMP131 it holds half tensors and ``convert_half`` is False; AMP132 a type that is neither;
-    AMP144 a value that is not finite; AMP056 the file cannot be read.
+    Raises AmpError: AMP231 it holds half tensors and ``convert_half`` is False; AMP232 a type that is neither;
+    AMP244 a value that is not finite; AMP056 the file cannot be read.
     """
     try:
         content = paddle.load(str(path), return_numpy=False)
@@ -53,7 +53,7 @@ def read_masters(path: Path, *, convert_half: bool) -> Masters:
     for name, kind in kinds.items():
         if kind in ("float64", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"):
             raise AmpError(
-                "AMP132",
+                "AMP232",
                 tr("{f}: {n} is {t}, not float32", "{f}：{n} 是 {t}，不是 float32", f=path, n=name, t=kind),
             )
     arrays = {n: (v.astype("float32") if n in set(half) else v).numpy() for n, v in tensors.items()}
@@ -63,7 +63,7 @@ def read_masters(path: Path, *, convert_half: bool) -> Masters:
 
 def _half(path: Path, names: list[str], count: int, kind: str) -> AmpError:
     return AmpError(
-        "AMP131",
+        "AMP231",
         tr(
             "{f} holds half weights: {n} of {c} tensors are {k} (first: {first}). The FP32 masters are not in it: "
             "it was saved by a host's own O2, not by this plugin",
@@ -83,11 +83,11 @@ def _half(path: Path, names: list[str], count: int, kind: str) -> AmpError:
 
 
 def refuse_non_finite(arrays: Mapping[str, np.ndarray[Any, Any]], source: str) -> None:
-    """Raises AmpError (AMP144) naming the first array with a NaN or an infinity."""
+    """Raises AmpError (AMP244) naming the first array with a NaN or an infinity."""
     for name, value in arrays.items():
         if value.dtype.kind == "f" and not bool(np.isfinite(value).all()):
             raise AmpError(
-                "AMP144",
+                "AMP244",
                 tr("{s}: {n} is not finite", "{s}：{n} 含有非有限值", s=source, n=name),
                 hint=tr("export an earlier checkpoint", "请导出更早的检查点"),
             )

@@ -32,7 +32,7 @@ def export_folder(
     rows = read_rows(data, label_names(facts)) if data is not None else []
     if wanted.int8 == "qat" and not rows:
         raise AmpError(
-            "AMP130",
+            "AMP230",
             tr(
                 "--int8 qat of a text classifier trains on --data TSV", "文本分类模型的 --int8 qat 需用 --data TSV 训练"
             ),
@@ -68,13 +68,13 @@ def export_folder(
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The folder's ``config.json``. Raises AmpError: AMP143 a file is missing; AMP138 not a sequence classifier."""
+    """The folder's ``config.json``. Raises AmpError: AMP243 a file is missing; AMP238 not a sequence classifier."""
     missing = [name for name in ("config.json", WEIGHTS) if not (folder / name).is_file()]
     if not (list(folder.glob("tokenizer*")) or list(folder.glob("vocab*"))):
         missing.append("tokenizer_config.json / vocab.txt")
     if missing:
         raise AmpError(
-            "AMP143",
+            "AMP243",
             tr(
                 "{d} is not a PaddleNLP model folder: {m} missing",
                 "{d} 不是 PaddleNLP 模型文件夹：缺少 {m}",
@@ -90,12 +90,12 @@ def read_config(folder: Path) -> dict[str, Any]:
         facts = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except ValueError as error:
         raise AmpError(
-            "AMP143", tr("{f} is not JSON: {e}", "{f} 不是 JSON：{e}", f=folder / "config.json", e=error)
+            "AMP243", tr("{f} is not JSON: {e}", "{f} 不是 JSON：{e}", f=folder / "config.json", e=error)
         ) from None
     names = facts.get("architectures") or []
     if not names or not str(names[0]).endswith(_ENDING):
         raise AmpError(
-            "AMP138",
+            "AMP238",
             tr(
                 "{d}: architectures {n} cannot be exported and verified; supported: …{e}",
                 "{d}：architectures {n} 无法导出并验证；支持：…{e}",
@@ -114,12 +114,12 @@ def label_names(facts: dict[str, Any]) -> list[str]:
 
 
 def read_rows(path: Path, names: Sequence[str]) -> list[tuple[str, int]]:
-    """``text<TAB>label`` lines (UTF-8); a label is an id, or one of ``names``. Raises AmpError (AMP145)."""
+    """``text<TAB>label`` lines (UTF-8); a label is an id, or one of ``names``. Raises AmpError (AMP245)."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise AmpError("AMP145", tr("cannot read {p}: {e}", "无法读取 {p}：{e}", p=path, e=reason)) from None
+        raise AmpError("AMP245", tr("cannot read {p}: {e}", "无法读取 {p}：{e}", p=path, e=reason)) from None
     rows = []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -129,13 +129,13 @@ def read_rows(path: Path, names: Sequence[str]) -> list[tuple[str, int]]:
         index = names.index(value) if value in names else int(value) if value.isdecimal() else -1
         if not tab or index < 0 or (names and index >= len(names)):
             raise AmpError(
-                "AMP145",
+                "AMP245",
                 tr("{p}, line {n}: expected text<TAB>label", "{p} 第 {n} 行：应为 文本<TAB>标签", p=path, n=number),
                 hint=tr("labels: {l}", "标签：{l}", l=", ".join(names) or "0, 1, …"),
             )
         rows.append((text, index))
     if not rows:
-        raise AmpError("AMP145", tr("{p} is empty", "{p} 为空", p=path))
+        raise AmpError("AMP245", tr("{p} is empty", "{p} 为空", p=path))
     return rows
 
 

@@ -91,7 +91,7 @@ def _check_kind(architecture: dict[str, Any]) -> None:
     kind, algorithm = architecture.get("model_type"), architecture.get("algorithm")
     if kind not in KINDS or algorithm in UNSUPPORTED:
         raise AmpError(
-            "AMP138",
+            "AMP238",
             tr(
                 "Architecture: {k}/{a} cannot be exported and verified: its exported form is several models, or takes "
                 "more than the image",

@@ -75,7 +75,7 @@ def run_trainer_script(script: Path, argv: Sequence[str], *, show: Callable[[Any
     """Runs ``script`` as ``__main__`` with its own arguments, the Trainers patched when they are imported.
 
     ``show`` is called with each installed host's controller instead, and the script is not run. Raises AmpError:
-    AMP043 (no Paddle), AMP101 (the script's host is not installed).
+    AMP043 (no Paddle), AMP201 (the script's host is not installed).
     """
     wanted = [name for name in TRAINERS if name in imports_of(script)]
     _require(["paddle", *wanted])
@@ -117,7 +117,7 @@ def _require(packages: Sequence[str]) -> None:
                 hint='pip install "paddle-amp-plugin[cpu,nlp]"',
             )
         raise AmpError(
-            "AMP101",
+            "AMP201",
             tr(
                 "the script imports {p}, which is not installed in {e}",
                 "脚本导入了 {p}，但 {e} 中未安装",

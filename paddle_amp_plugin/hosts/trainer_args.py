@@ -247,7 +247,7 @@ def adapt(args: Any, amp: Any) -> None:
 
 
 def refuse_beyond(args: Any) -> None:
-    """Raises AmpError (AMP100) naming every argument that does not go together with the ``amp`` key."""
+    """Raises AmpError (AMP200) naming every argument that does not go together with the ``amp`` key."""
     used = [
         f"{name}={getattr(args, name)}"
         for name, in_use in _BEYOND.items()
@@ -255,7 +255,7 @@ def refuse_beyond(args: Any) -> None:
     ]
     if used:
         raise AmpError(
-            "AMP100",
+            "AMP200",
             tr(
                 "the amp key works on one device and with data parallelism; not together with {u}",
                 "amp 键适用于单设备与数据并行；不能与 {u} 同时使用",

@@ -1,7 +1,7 @@
 """The network and the tokenizer of a recipe, by PaddleNLP's own loading code.
 
-Codes: AMP122 a model folder without its files, AMP123 a name that the hub did not give, AMP124 weights of another
-architecture, AMP128 a setting that this model does not have.
+Codes: AMP222 a model folder without its files, AMP223 a name that the hub did not give, AMP224 weights of another
+architecture, AMP228 a setting that this model does not have.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MeanPooling:
 
 
 def load_tokenizer(recipe: Recipe, name: str | None = None) -> Any:
-    """The tokenizer of ``name``, by default the one the recipe names. Raises AmpError: AMP122, AMP123."""
+    """The tokenizer of ``name``, by default the one the recipe names. Raises AmpError: AMP222, AMP223."""
     from paddlenlp.transformers import AutoTokenizer
 
     name = name or recipe.model.tokenizer_name_or_path or recipe.model.model_name_or_path
@@ -58,8 +58,8 @@ def load_tokenizer(recipe: Recipe, name: str | None = None) -> Any:
 def load_model(recipe: Recipe, head: str, tokenizer: Any, name: str | None = None) -> Any:
     """The network with a ``head`` ("SequenceClassification", …), weights loaded and frozen parts marked.
 
-    ``name``: a trained model's folder; by default what the recipe starts from. Raises AmpError: AMP122-AMP124,
-    AMP128.
+    ``name``: a trained model's folder; by default what the recipe starts from. Raises AmpError: AMP222-AMP224,
+    AMP228.
     """
     source = name or recipe.model.model_name_or_path
     config = _config(recipe, source, tokenizer)
@@ -93,7 +93,7 @@ def _override(config: Any, settings: dict[str, Any]) -> None:
         if key not in known and not hasattr(config, key):
             near = nearest(key, known)
             raise AmpError(
-                "AMP128",
+                "AMP228",
                 tr(
                     "model.config.{k}: {c} has no such setting",
                     "model.config.{k}：{c} 没有该设置",
@@ -113,7 +113,7 @@ def _model_class(config: Any, head: str) -> Any:
     found = getattr(transformers, f"{family}For{head}", None)
     if found is None:
         text = tr("PaddleNLP has no {f}For{h}", "PaddleNLP 中没有 {f}For{h}", f=family, h=head)
-        raise AmpError("AMP124", text, hint=tr("take an ERNIE or BERT model", "请使用 ERNIE 或 BERT 模型"))
+        raise AmpError("AMP224", text, hint=tr("take an ERNIE or BERT model", "请使用 ERNIE 或 BERT 模型"))
     if getattr(config, "pooling", "first") == "mean":
         return type(f"MeanPooled{found.__name__}", (MeanPooling, found), {})
     return found
@@ -150,7 +150,7 @@ def _from_pretrained(recipe: Recipe, model_class: Any, source: str, config: Any)
 
 def _another(source: str, model_class: Any, why: str) -> AmpError:
     return AmpError(
-        "AMP124",
+        "AMP224",
         tr(
             "{s} does not hold the weights of {c}: {w}",
             "{s} 中不是 {c} 的权重：{w}",
@@ -172,14 +172,14 @@ def is_local(name: str) -> bool:
 
 
 def _check_folder(recipe: Recipe, name: str, what: str) -> None:
-    """Raises AMP122 if ``name`` is a folder that lacks what a model or a tokenizer needs."""
+    """Raises AMP222 if ``name`` is a folder that lacks what a model or a tokenizer needs."""
     if not is_local(name):
         return
     folder = Path(name)
     hint = tr("make it: {c}", "请先生成：{c}", c=recipe.data_command) if recipe.data_command else ""
     if not folder.is_dir():
         here = tr("relative paths start at {d}", "相对路径以 {d} 为起点", d=os.getcwd())
-        raise AmpError("AMP122", tr("no such model folder: {f}", "模型目录不存在：{f}", f=name), hint=hint or here)
+        raise AmpError("AMP222", tr("no such model folder: {f}", "模型目录不存在：{f}", f=name), hint=hint or here)
     lacking = []
     if what == "model":
         lacking = [] if (folder / "config.json").is_file() else ["config.json"]
@@ -190,7 +190,7 @@ def _check_folder(recipe: Recipe, name: str, what: str) -> None:
     if lacking:
         there = sorted(path.name for path in folder.iterdir())[:8]
         raise AmpError(
-            "AMP122",
+            "AMP222",
             tr("{f} is no {w}: missing {m}", "{f} 不是完整的 {w}：缺少 {m}", f=name, w=what, m=", ".join(lacking)),
             hint=hint or tr("it holds: {t}", "其中有：{t}", t=", ".join(there) or "-"),
         )
@@ -207,11 +207,11 @@ def _loading(recipe: Recipe, name: str) -> Iterator[None]:
         said = " ".join(str(error).split())[:300]
         if is_local(name):
             fits = "size" in said or "shape" in said
-            code = "AMP124" if fits else "AMP122"
+            code = "AMP224" if fits else "AMP222"
             text = tr("cannot load {n}: {e}", "无法加载 {n}：{e}", n=name, e=f"{type(error).__name__}: {said}")
             raise AmpError(code, text, hint=recipe.data_command) from error
         raise AmpError(
-            "AMP123",
+            "AMP223",
             tr(
                 "the model hub did not give {n} ({e}), and there is no folder of that name here",
                 "未能从模型库获取 {n}（{e}），本地也没有同名目录",
@@ -228,13 +228,13 @@ def _loading(recipe: Recipe, name: str) -> Iterator[None]:
 
 
 def encoder_layers(model: Any) -> tuple[Any, list[Any]]:
-    """(embeddings, layers from the bottom) of a PaddleNLP encoder; raises AmpError (AMP128) for another shape."""
+    """(embeddings, layers from the bottom) of a PaddleNLP encoder; raises AmpError (AMP228) for another shape."""
     base = getattr(model, model.base_model_prefix, model)
     try:
         return base.embeddings, list(base.encoder.layers)
     except AttributeError:
         raise AmpError(
-            "AMP128",
+            "AMP228",
             tr(
                 "{c} has no embeddings and encoder.layers",
                 "{c} 没有 embeddings 与 encoder.layers",
@@ -258,7 +258,7 @@ def _freeze(model: Any, recipe: Recipe) -> None:
             a=show(freeze.layers),
             b=len(layers),
         )
-        raise AmpError("AMP128", said)
+        raise AmpError("AMP228", said)
     for part in [embeddings] * freeze.embeddings + layers[: freeze.layers]:
         for parameter in part.parameters():
             parameter.stop_gradient = True

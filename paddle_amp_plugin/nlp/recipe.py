@@ -1,6 +1,6 @@
 """An NLP recipe file, read: ``_base_`` merged, ``-o`` laid over, checked, before anything heavy is imported.
 
-Pure: no Paddle. Codes: AMP117 a key or value of the recipe, AMP118 ``_base_``, AMP119 a data file.
+Pure: no Paddle. Codes: AMP217 a key or value of the recipe, AMP218 ``_base_``, AMP219 a data file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     ``_base_`` is a path, relative to the file it stands in, or a list of them; mappings are merged key by key,
     everything else is replaced, and ``key:`` without a value takes the base's key away. Raises AmpError: AMP030-
-    AMP034 for the file itself, AMP118 for a base that is missing or its own ancestor.
+    AMP034 for the file itself, AMP218 for a base that is missing or its own ancestor.
     """
     return _load(Path(path), ())
 
@@ -52,13 +52,13 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
     here = path.resolve()
     if here in above:
         chain = " -> ".join(str(p) for p in (*above[above.index(here) :], here))
-        raise AmpError("AMP118", tr("{k} goes round in a circle: {c}", "{k} 形成了循环：{c}", k=BASE, c=chain))
+        raise AmpError("AMP218", tr("{k} goes round in a circle: {c}", "{k} 形成了循环：{c}", k=BASE, c=chain))
     document = load_yaml(path)
     bases = document.pop(BASE, [])
     names = [bases] if isinstance(bases, str) else bases
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise AmpError(
-            "AMP118",
+            "AMP218",
             tr("{f}: {k} is no path (found: {v})", "{f}：{k} 不是路径（实际值：{v}）", f=path, k=BASE, v=show(bases)),
             hint=f"{BASE}: ../base.yml",
         )
@@ -67,7 +67,7 @@ def _load(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
         base = path.parent / name
         if not base.is_file():
             raise AmpError(
-                "AMP118",
+                "AMP218",
                 tr("{f}: {k} names {b}, which is not there", "{f}：{k} 指向的 {b} 不存在", f=path, k=BASE, b=base),
             )
         merged = merge(merged, _load(base, (*above, here)))
@@ -99,13 +99,13 @@ def looks_nlp(path: str | os.PathLike[str]) -> bool:
         document = load_yaml(path)
         return is_nlp(load(path) if BASE in document else document)
     except AmpError as error:
-        return error.code == "AMP118"
+        return error.code == "AMP218"
 
 
 def read(path: str | os.PathLike[str], options: Iterable[str] = ()) -> Recipe:
     """The recipe at ``path`` with ``-o key=value`` laid over it, checked.
 
-    Raises ``RecipeError`` (AMP117) with everything that is wrong with our sections, ``ConfigError`` for the
+    Raises ``RecipeError`` (AMP217) with everything that is wrong with our sections, ``ConfigError`` for the
     ``amp`` key, and what ``load`` raises.
     """
     source = os.fspath(path)
@@ -135,7 +135,7 @@ def _cross_problems(recipe: Recipe) -> list[Problem]:
     found = []
 
     def add(path: str, en: str, zh: str, allowed: str = "") -> None:
-        found.append(Problem("AMP117", path, tr(en, zh), allowed=allowed))
+        found.append(Problem("AMP217", path, tr(en, zh), allowed=allowed))
 
     model, data = recipe.model, recipe.data
     if not isinstance(recipe.trainer.get("output_dir"), str) or not recipe.trainer["output_dir"]:
@@ -176,12 +176,12 @@ def _trainer_problems(trainer: object) -> list[Problem]:
         path = f"trainer.{key}"
         if key in ("fp16", "bf16", "fp16_opt_level", "amp", "amp_master_grad", "scale_loss"):
             message = tr("mixed precision is set by the key `amp`", "混合精度由 `amp` 键设置")
-            found.append(Problem("AMP117", path, message, value=value, suggestion="amp: true"))
+            found.append(Problem("AMP217", path, message, value=value, suggestion="amp: true"))
         elif known and key not in known:
             message = tr("unknown key (value: {v})", "未知的键（其值：{v}）", v=show(value))
             allowed = tr("PaddleNLP's TrainingArguments", "PaddleNLP 的 TrainingArguments")
             near = nearest(key, known)
-            found.append(Problem("AMP117", path, message, value=value, allowed=allowed, suggestion=near))
+            found.append(Problem("AMP217", path, message, value=value, allowed=allowed, suggestion=near))
     return found
 
 

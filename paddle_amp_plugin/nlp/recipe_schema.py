@@ -124,7 +124,7 @@ _BOUNDS = {
 
 
 def problems_of(error: ValidationError) -> Iterator[Problem]:
-    """Each fault that pydantic found as one of ours (AMP117), with its dotted path."""
+    """Each fault that pydantic found as one of ours (AMP217), with its dotted path."""
     seen = set()
     for item in error.errors(include_url=False):
         path = ".".join(plain(str(part)) for part in item["loc"] if part not in ("str", "int"))
@@ -138,16 +138,16 @@ def _problem(path: str, kind: str, context: Mapping[str, Any], value: object) ->
     if kind == "extra_forbidden":
         return unknown_key(path, value)
     if kind == "missing":
-        return Problem("AMP117", path, tr("the key is missing", "缺少该键"), allowed=_allowed_of(path))
+        return Problem("AMP217", path, tr("the key is missing", "缺少该键"), allowed=_allowed_of(path))
     message = tr("cannot be used (found: {v})", "无法使用（实际值：{v}）", v=show(value))
     if kind == "literal_error":
         choices = [word.strip("'") for word in str(context["expected"]).replace(" or ", ", ").split(", ")]
         allowed = ", ".join(choices)
-        return Problem("AMP117", path, message, value=value, allowed=allowed, suggestion=nearest(value, choices))
+        return Problem("AMP217", path, message, value=value, allowed=allowed, suggestion=nearest(value, choices))
     if kind in _BOUNDS:
         name, sign = _BOUNDS[kind]
-        return Problem("AMP117", path, message, value=value, allowed=f"{sign} {context[name]}")
-    return Problem("AMP117", path, message, value=value, allowed=tr(*_KINDS[kind]) if kind in _KINDS else kind)
+        return Problem("AMP217", path, message, value=value, allowed=f"{sign} {context[name]}")
+    return Problem("AMP217", path, message, value=value, allowed=tr(*_KINDS[kind]) if kind in _KINDS else kind)
 
 
 def _allowed_of(path: str) -> str:
@@ -164,7 +164,7 @@ def unknown_key(path: str, value: object) -> Problem:
             if name in model.model_fields:
                 near = f"{section}.{name}"
     message = tr("unknown key (value: {v})", "未知的键（其值：{v}）", v=show(value))
-    return Problem("AMP117", path, message, value=value, allowed=", ".join(known), suggestion=near)
+    return Problem("AMP217", path, message, value=value, allowed=", ".join(known), suggestion=near)
 
 
 def _names_in(parent: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ sentence. Keys by task::
     question_answering        context, question, answers {"text": […], "answer_start": […]}, and id if you like
     masked_lm                 text
 
-Codes: AMP119 no such file, or nothing in it; AMP120 a row that is none; AMP121 a label outside ``data.labels``.
+Codes: AMP219 no such file, or nothing in it; AMP220 a row that is none; AMP221 a label outside ``data.labels``.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class _Fault(Exception):
 def read_rows(recipe: Recipe, part: str, *, limit: int | None = None) -> list[Row]:
     """The rows of ``recipe.data.<part>`` (``train``, ``eval``, ``test``); ``limit``: the first so many.
 
-    Labels become their ids. Raises AmpError: AMP119, AMP120, AMP121 (the first ``NAMED`` faulty rows at once).
+    Labels become their ids. Raises AmpError: AMP219, AMP220, AMP221 (the first ``NAMED`` faulty rows at once).
     """
     path = getattr(recipe.data, part)
     if path is None:
-        raise AmpError("AMP119", tr("data.{p} is not set", "未设置 data.{p}", p=part))
+        raise AmpError("AMP219", tr("data.{p} is not set", "未设置 data.{p}", p=part))
     return read_file(recipe, path, key=f"data.{part}", labelled=True, limit=limit)
 
 
@@ -65,7 +65,7 @@ def read_file(recipe: Recipe, path: str, *, key: str, labelled: bool, limit: int
         hint = tr("relative paths start at {d}", "相对路径以 {d} 为起点", d=os.getcwd())
         if recipe.data_command:
             hint = tr("make it: {c}", "请先生成：{c}", c=recipe.data_command)
-        raise AmpError("AMP119", tr("{k}: no such file: {f}", "{k}：文件不存在：{f}", k=key, f=path), hint=hint)
+        raise AmpError("AMP219", tr("{k}: no such file: {f}", "{k}：文件不存在：{f}", k=key, f=path), hint=hint)
     check = _checker(recipe, labelled)
     rows: list[Row] = []
     faults: list[tuple[int, _Fault]] = []
@@ -83,13 +83,13 @@ def read_file(recipe: Recipe, path: str, *, key: str, labelled: bool, limit: int
                     break
     except UnicodeDecodeError as error:
         raise AmpError(
-            "AMP120", tr("{f} is not UTF-8 text: {e}", "{f} 不是 UTF-8 文本：{e}", f=path, e=error)
+            "AMP220", tr("{f} is not UTF-8 text: {e}", "{f} 不是 UTF-8 文本：{e}", f=path, e=error)
         ) from None
     if faults:
         listed = [f"{path}:{number}: {fault}" for number, fault in faults]
         raise AmpError(faults[0][1].code, listed[0], hint="\n    ".join(listed[1:]))
     if not rows:
-        raise AmpError("AMP119", tr("{k}: {f} has no rows", "{k}：{f} 中没有数据", k=key, f=path))
+        raise AmpError("AMP219", tr("{k}: {f} has no rows", "{k}：{f} 中没有数据", k=key, f=path))
     return rows
 
 
@@ -99,7 +99,7 @@ def _raw_rows(task: str, path: Path) -> Iterator[tuple[int, Row | _Fault]]:
     readers = {".jsonl": _jsonl, ".json": _jsonl, ".tsv": _tsv, ".txt": _tsv, ".conll": _conll, ".bio": _conll}
     if suffix not in readers:
         allowed = ", ".join(readers)
-        raise AmpError("AMP119", tr("{f}: not one of {a}", "{f}：不是 {a} 之一", f=path, a=allowed))
+        raise AmpError("AMP219", tr("{f}: not one of {a}", "{f}：不是 {a} 之一", f=path, a=allowed))
     with path.open(encoding="utf-8-sig") as lines:
         yield from readers[suffix](task, lines)
 
@@ -111,12 +111,12 @@ def _jsonl(task: str, lines: Iterator[str]) -> Iterator[tuple[int, Row | _Fault]
         try:
             row = json.loads(line)
         except ValueError as error:
-            yield number, _Fault("AMP120", tr("not JSON: {e}", "不是 JSON：{e}", e=error))
+            yield number, _Fault("AMP220", tr("not JSON: {e}", "不是 JSON：{e}", e=error))
             continue
         if isinstance(row, dict):
             yield number, row
         else:
-            yield number, _Fault("AMP120", tr("not a JSON object", "不是 JSON 对象"))
+            yield number, _Fault("AMP220", tr("not a JSON object", "不是 JSON 对象"))
 
 
 def _tsv(task: str, lines: Iterator[str]) -> Iterator[tuple[int, Row | _Fault]]:
@@ -127,10 +127,10 @@ def _tsv(task: str, lines: Iterator[str]) -> Iterator[tuple[int, Row | _Fault]]:
             continue
         if task in ("token_classification", "question_answering"):
             said = tr("{t} is read from .jsonl (or .conll)", "{t} 请使用 .jsonl（或 .conll）", t=task)
-            yield number, _Fault("AMP120", said)
+            yield number, _Fault("AMP220", said)
         elif len(columns) > len(names):
             said = tr("{n} columns; expected: {k}", "有 {n} 列；应为：{k}", n=len(columns), k="<TAB>".join(names))
-            yield number, _Fault("AMP120", said)
+            yield number, _Fault("AMP220", said)
         else:
             yield number, dict(zip(names, columns, strict=False))
 
@@ -168,7 +168,7 @@ def _checker(recipe: Recipe, labelled: bool) -> Callable[[Row], Row]:
             a=", ".join(ids),
         )
         near = nearest(value, ids)
-        raise _Fault("AMP121", said + (tr("; did you mean: {n}", "；您是不是想写：{n}", n=near) if near else ""))
+        raise _Fault("AMP221", said + (tr("; did you mean: {n}", "；您是不是想写：{n}", n=near) if near else ""))
 
     def check(row: Row) -> Row:
         missing = [name for name in needed if row.get(name) is None]
@@ -176,10 +176,10 @@ def _checker(recipe: Recipe, labelled: bool) -> Callable[[Row], Row]:
             said = tr(
                 "{m} is missing; a row needs: {k}", "缺少 {m}；每行需要：{k}", m=", ".join(missing), k=", ".join(needed)
             )
-            raise _Fault("AMP120", said)
+            raise _Fault("AMP220", said)
         for name in ("text", "text_pair", "context", "question"):
             if name in needed and not (isinstance(row[name], str) and row[name].strip()):
-                raise _Fault("AMP120", tr("{n} is no text or empty", "{n} 不是文本或为空", n=name))
+                raise _Fault("AMP220", tr("{n} is no text or empty", "{n} 不是文本或为空", n=name))
         out = {name: row[name] for name in names if name in row}
         if recipe.task == "token_classification":
             return _tokens(out, label_id)
@@ -195,14 +195,14 @@ def _checker(recipe: Recipe, labelled: bool) -> Callable[[Row], Row]:
 def _tokens(row: Row, label_id: Callable[[object], int]) -> Row:
     tokens = row["tokens"]
     if not isinstance(tokens, list) or not tokens or not all(isinstance(t, str) and t.strip() for t in tokens):
-        raise _Fault("AMP120", tr("tokens is no list of texts", "tokens 不是文本列表"))
+        raise _Fault("AMP220", tr("tokens is no list of texts", "tokens 不是文本列表"))
     if "labels" not in row:
         return row
     labels = row["labels"]
     if not isinstance(labels, Sequence) or len(labels) != len(tokens):
         count = len(labels) if isinstance(labels, Sequence) else 0
         said = tr("{a} tokens and {b} labels", "{a} 个 token 与 {b} 个标签", a=len(tokens), b=count)
-        raise _Fault("AMP120", said)
+        raise _Fault("AMP220", said)
     return {"tokens": tokens, "labels": [label_id(label) for label in labels]}
 
 
@@ -214,10 +214,10 @@ def _answers(row: Row) -> list[tuple[str, int]]:
     else:  # DuReader's: parallel lists beside each other, or a list of objects
         items: list[Any] = answers if isinstance(answers, list) else [None]
         if not all(isinstance(item, dict) for item in items):
-            raise _Fault("AMP120", tr("answers has neither text nor answer_start", "answers 缺少 text 与 answer_start"))
+            raise _Fault("AMP220", tr("answers has neither text nor answer_start", "answers 缺少 text 与 answer_start"))
         texts, starts = [item.get("text") for item in items], [item.get("answer_start") for item in items]
     if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
-        raise _Fault("AMP120", tr("answers has neither text nor answer_start", "answers 缺少 text 与 answer_start"))
+        raise _Fault("AMP220", tr("answers has neither text nor answer_start", "answers 缺少 text 与 answer_start"))
     pairs = []
     for text, start in zip(texts, starts, strict=True):
         if not isinstance(text, str) or not isinstance(start, int) or row["context"][start : start + len(text)] != text:
@@ -227,6 +227,6 @@ def _answers(row: Row) -> list[tuple[str, int]]:
                 t=show(text),
                 s=start,
             )
-            raise _Fault("AMP120", said)
+            raise _Fault("AMP220", said)
         pairs.append((text, start))
     return pairs

@@ -4,7 +4,7 @@ A run writes into ``trainer.output_dir``: the model in PaddleNLP's format (its b
 it), the tokenizer, ``recipe.yml`` as it was run, ``train_results.json`` / ``eval_results.json`` /
 ``test_results.json``, ``predictions.jsonl``, ``inference/``, and the host's own ``checkpoint-*``.
 
-Codes: AMP125 nothing trained yet; AMP049 the output folder cannot be written.
+Codes: AMP225 nothing trained yet; AMP049 the output folder cannot be written.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def evaluate(recipe: Recipe) -> dict[str, float]:
     """The trained model of ``trainer.output_dir`` on ``data.eval`` and ``data.test``."""
     parts = {part: (_held_out(recipe, part), None) for part in ("eval", "test")}
     if not any(rows for rows, _ in parts.values()):
-        raise AmpError("AMP119", tr("neither data.eval nor data.test is set", "data.eval 与 data.test 均未设置"))
+        raise AmpError("AMP219", tr("neither data.eval nor data.test is set", "data.eval 与 data.test 均未设置"))
     task, model = _trained(recipe)
     from paddle_amp_plugin.nlp.trainer import build
 
@@ -140,7 +140,7 @@ def predict(recipe: Recipe, arguments: Arguments) -> Path | None:
         path = arguments.input or recipe.data.test
         if path is None:
             raise AmpError(
-                "AMP119",
+                "AMP219",
                 tr(
                     "nothing to predict: --text, --input or data.test", "没有要预测的内容：--text、--input 或 data.test"
                 ),
@@ -203,11 +203,11 @@ def export(recipe: Recipe) -> Path:
 
 
 def _trained(recipe: Recipe) -> tuple[Any, Any]:
-    """(task, model) of what was trained into the output folder. Raises AmpError (AMP125) if nothing was."""
+    """(task, model) of what was trained into the output folder. Raises AmpError (AMP225) if nothing was."""
     folder = Path(recipe.output_dir)
     if not (folder / "config.json").is_file():
         raise AmpError(
-            "AMP125",
+            "AMP225",
             tr("nothing was trained into {f} yet", "{f} 中还没有训练好的模型", f=folder),
             hint=tr("train first, or: -o trainer.output_dir=FOLDER", "请先训练，或使用：-o trainer.output_dir=目录"),
         )

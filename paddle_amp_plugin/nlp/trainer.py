@@ -20,7 +20,7 @@ from paddle_amp_plugin.nlp.tasks import Task
 def require_host(recipe: Recipe) -> None:
     """Patches PaddleNLP for the ``amp`` key (not without one, nor for ``amp: false``) and imports it.
 
-    Raises AmpError: AMP043 no Paddle, AMP126 no PaddleNLP, or one that does not import.
+    Raises AmpError: AMP043 no Paddle, AMP226 no PaddleNLP, or one that does not import.
     """
     if importlib.util.find_spec("paddle") is None:
         text = tr("PaddlePaddle is not installed", "未安装 PaddlePaddle")
@@ -35,7 +35,7 @@ def require_host(recipe: Recipe) -> None:
         from paddlenlp.utils.log import logger
     except ImportError as error:
         raise AmpError(
-            "AMP126",
+            "AMP226",
             tr("PaddleNLP cannot be imported: {e}", "无法导入 PaddleNLP：{e}", e=" ".join(str(error).split())[:300]),
             hint='pip install "paddle-amp-plugin[cpu,nlp]"' + tr(" (with its pins)", "（包含所需的版本限制）"),
         ) from error
@@ -44,7 +44,7 @@ def require_host(recipe: Recipe) -> None:
 
 
 def training_arguments(recipe: Recipe, **more: Any) -> Any:
-    """The host's ``TrainingArguments``; ``amp`` is passed as the recipe has it. Raises AmpError (AMP127)."""
+    """The host's ``TrainingArguments``; ``amp`` is passed as the recipe has it. Raises AmpError (AMP227)."""
     from paddlenlp.trainer import TrainingArguments
 
     # report_to: the host's own VisualDL writer hands booleans to VisualDL 2.5.3, which protobuf 5 and later refuse;
@@ -60,7 +60,7 @@ def training_arguments(recipe: Recipe, **more: Any) -> Any:
     except Exception as error:
         said = " ".join(str(error).split())[:300]
         text = tr("PaddleNLP refuses the trainer section: {e}", "PaddleNLP 拒绝了 trainer 部分的设置：{e}", e=said)
-        raise AmpError("AMP127", text) from error
+        raise AmpError("AMP227", text) from error
 
 
 def _device() -> str:

@@ -119,4 +119,4 @@ def test_a_host_that_is_not_installed(tmp_path, monkeypatch):
     )
     with pytest.raises(AmpError) as caught:
         scripts.run_trainer_script(path, [])
-    assert caught.value.code == "AMP101" and "pip install paddleformers" in str(caught.value)
+    assert caught.value.code == "AMP201" and "pip install paddleformers" in str(caught.value)

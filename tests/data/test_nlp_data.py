@@ -127,7 +127,7 @@ def test_another_file_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(AmpError) as caught:
         E5File(tmp_path / "x.bin")
-    assert caught.value.code == "AMP115"
+    assert caught.value.code == "AMP215"
     (tmp_path / "y.bin").write_bytes(b"E5S1" + bytes(10))
     with pytest.raises(AmpError):
         E5File(tmp_path / "y.bin")

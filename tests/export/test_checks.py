@@ -30,7 +30,7 @@ def test_half_files(kind, tmp_path):
     value = paddle.to_tensor([1.0, 1.0009765625]).astype(kind)
     path = tmp_path / "w.pdparams"
     paddle.save({"a": value, "n": paddle.to_tensor([3])}, str(path))
-    assert code_of(read_masters, path, convert_half=False) == "AMP131"
+    assert code_of(read_masters, path, convert_half=False) == "AMP231"
     masters = read_masters(path, convert_half=True)
     assert masters.half == 1 and masters.tensors["a"].dtype == "float32" and masters.tensors["n"].tolist() == [3]
     assert masters.tensors["a"].tolist() == value.astype("float32").tolist()
@@ -38,7 +38,7 @@ def test_half_files(kind, tmp_path):
 
 def test_other_bad_files(tmp_path):
     path = tmp_path / "w.pdparams"
-    for value, code in ((paddle.to_tensor([1.0], dtype="float64"), "AMP132"), (paddle.to_tensor([np.inf]), "AMP144")):
+    for value, code in ((paddle.to_tensor([1.0], dtype="float64"), "AMP232"), (paddle.to_tensor([np.inf]), "AMP244")):
         paddle.save({"a": value}, str(path))
         assert code_of(read_masters, path, convert_half=False) == code
     path.write_bytes(b"not a pickle")
@@ -52,8 +52,8 @@ def test_one_bit_is_seen():
     masters = {"a": ONES}
     assert compare.compare_parameters({"p": ONES}, masters, {"p": "a"}.get).equal == 1
     for wrong in (near, ONES.astype(np.float16), ONES.T.copy(), -0.0 * ONES):
-        assert code_of(compare.compare_parameters, {"p": wrong}, masters, {"p": "a"}.get) == "AMP133"
-        assert code_of(compare.compare_parameters, {"q": wrong}, masters, {"p": "a"}.get) == "AMP133"
+        assert code_of(compare.compare_parameters, {"p": wrong}, masters, {"p": "a"}.get) == "AMP233"
+        assert code_of(compare.compare_parameters, {"q": wrong}, masters, {"p": "a"}.get) == "AMP233"
     found = compare.compare_parameters({"r": near}, masters, {}.get, derived=lambda name: name == "r")
     assert (found.equal, found.derived, found.unused) == (0, ("r",), ("a",))
 
@@ -61,15 +61,15 @@ def test_one_bit_is_seen():
 def test_a_name_is_not_replaced_by_content():
     """A parameter that has a name is compared with its own master, not with another of the same bits."""
     masters = {"a": ONES, "b": 2 * ONES}
-    assert code_of(compare.compare_parameters, {"p": 2 * ONES}, masters, {"p": "a"}.get) == "AMP133"
+    assert code_of(compare.compare_parameters, {"p": 2 * ONES}, masters, {"p": "a"}.get) == "AMP233"
 
 
 def test_outputs():
     gap = compare.difference([[ONES]], [[ONES + np.float32(1e-5)]])
     assert gap.small and gap.max_abs == pytest.approx(1e-5, rel=0.02)
-    assert code_of(compare.require_small, compare.difference([[ONES]], [[ONES * 1.01]]), "x") == "AMP134"
-    assert code_of(compare.difference, [[ONES]], [[ONES.T]]) == "AMP134"
-    assert code_of(compare.difference, [[ONES * np.nan]], [[ONES]]) == "AMP144"
+    assert code_of(compare.require_small, compare.difference([[ONES]], [[ONES * 1.01]]), "x") == "AMP234"
+    assert code_of(compare.difference, [[ONES]], [[ONES.T]]) == "AMP234"
+    assert code_of(compare.difference, [[ONES * np.nan]], [[ONES]]) == "AMP244"
 
 
 def test_packed_is_the_inverse_of_flat():
@@ -81,9 +81,9 @@ def test_output_folder(tmp_path):
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "thesis.txt").write_text("mine")
-    assert code_of(check_folder, foreign) == "AMP136"
-    assert code_of(check_folder, foreign / "thesis.txt") == "AMP136"
-    assert code_of(check_folder, foreign / "thesis.txt" / "x") == "AMP137"
+    assert code_of(check_folder, foreign) == "AMP236"
+    assert code_of(check_folder, foreign / "thesis.txt") == "AMP236"
+    assert code_of(check_folder, foreign / "thesis.txt" / "x") == "AMP237"
     with pytest.raises(ZeroDivisionError), staged(tmp_path / "a" / "out") as place:
         (place / "half").write_text("written")
         raise ZeroDivisionError
@@ -112,7 +112,7 @@ def test_a_missing_package_is_named_with_its_install_line(monkeypatch):
     monkeypatch.setattr(onnx_model, "versions_needed", lambda: {"paddle2onnx-none": "9.9"})
     with pytest.raises(AmpError) as caught:
         onnx_model.require_onnx()
-    assert caught.value.code == "AMP140" and caught.value.hint == "pip install paddle2onnx-none==9.9"
+    assert caught.value.code == "AMP240" and caught.value.hint == "pip install paddle2onnx-none==9.9"
 
 
 def test_operators_for_the_client():
@@ -148,11 +148,11 @@ def test_facts_beside_the_weights(tmp_path):
 
 
 def test_arguments(tmp_path):
-    assert code_of(_check, tmp_path, None, "ptqq", 1, None) == "AMP130"
-    assert code_of(_check, tmp_path, None, "qat", 0, None) == "AMP130"
+    assert code_of(_check, tmp_path, None, "ptqq", 1, None) == "AMP230"
+    assert code_of(_check, tmp_path, None, "qat", 0, None) == "AMP230"
     assert code_of(_check, tmp_path / "none", None, None, 1, None) == "AMP056"
     (tmp_path / "w.pdparams").write_bytes(b"")
-    assert code_of(_check, tmp_path / "w.pdparams", None, None, 1, None) == "AMP130"
-    assert code_of(_check, tmp_path, tmp_path, None, 1, tmp_path) == "AMP130"
+    assert code_of(_check, tmp_path / "w.pdparams", None, None, 1, None) == "AMP230"
+    assert code_of(_check, tmp_path, tmp_path, None, 1, tmp_path) == "AMP230"
     assert _options(["Global.a=1", "b=x"]) == {"Global.a": 1, "b": "x"}
-    assert code_of(_options, ["novalue"]) == "AMP130"
+    assert code_of(_options, ["novalue"]) == "AMP230"

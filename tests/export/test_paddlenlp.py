@@ -41,7 +41,7 @@ def test_export_and_int8(folder):
 
 def test_qat_needs_data(folder):
     done = paddle_amp_export(str(folder / "model"), "-o", str(folder / "none"), "--int8", "qat", cwd=folder)
-    assert done.returncode == 2 and "AMP130" in done.stdout and "--data" in done.stdout
+    assert done.returncode == 2 and "AMP230" in done.stdout and "--data" in done.stdout
 
 
 def test_rows(tmp_path):
@@ -51,17 +51,17 @@ def test_rows(tmp_path):
     path.write_text("好\t1\n坏\tworse\n", encoding="utf-8")
     with pytest.raises(AmpError, match="2") as caught:
         read_rows(path, ["good", "bad"])
-    assert caught.value.code == "AMP145" and "good, bad" in caught.value.hint
+    assert caught.value.code == "AMP245" and "good, bad" in caught.value.hint
 
 
 def test_folders_that_are_no_classifier(folder, tmp_path):
     with pytest.raises(AmpError) as caught:
         read_config(tmp_path)
-    assert caught.value.code == "AMP143" and "model_state.pdparams" in caught.value.message
+    assert caught.value.code == "AMP243" and "model_state.pdparams" in caught.value.message
     copy = tmp_path / "copy"
     shutil.copytree(folder / "model", copy)
     facts = json.loads((copy / "config.json").read_text(encoding="utf-8"))
     (copy / "config.json").write_text(json.dumps({**facts, "architectures": ["BertForMaskedLM"]}), encoding="utf-8")
     with pytest.raises(AmpError) as caught:
         read_config(copy)
-    assert caught.value.code == "AMP138"
+    assert caught.value.code == "AMP238"

@@ -83,7 +83,7 @@ def test_half_weights_are_refused_then_converted(made):
     paddle.save(half, str(made / "half.pdparams"))
     arguments = (str(made / "half"), "-c", str(made / "rec.yml"), "-o", str(made / "from_half"))
     done = paddle_amp_export(*arguments, cwd=made)
-    assert done.returncode == 2 and "AMP131" in done.stdout and "60 of 60" in done.stdout, done.stdout[-2000:]
+    assert done.returncode == 2 and "AMP231" in done.stdout and "60 of 60" in done.stdout, done.stdout[-2000:]
     assert not (made / "from_half").exists()
     done = paddle_amp_export(*arguments, "--convert-half", cwd=made)
     assert done.returncode == 0 and "rounded values, not the masters" in done.stdout, done.stdout[-2000:]
@@ -100,5 +100,5 @@ def test_a_checkpoint_of_another_head_is_refused(made):
     out = made / "other_head"
     arguments = (str(made / "rec"), "-c", str(made / "rec.yml"), "-o", str(out), "--set", changed)
     done = paddle_amp_export(*arguments, cwd=made)
-    assert done.returncode == 2 and "AMP139" in done.stdout and "head.fc" in done.stdout, done.stdout[-2000:]
+    assert done.returncode == 2 and "AMP239" in done.stdout and "head.fc" in done.stdout, done.stdout[-2000:]
     assert not out.exists() and "Traceback" not in done.stdout

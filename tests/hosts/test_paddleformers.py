@@ -68,7 +68,7 @@ def test_defaults_and_own_names(tmp_path, controller):
     assert caught.value.code == "AMP009"
     with pytest.raises(AmpError) as caught:
         trainer(tmp_path, args=_with(arguments(tmp_path, amp=True), tensor_model_parallel_size=2))
-    assert caught.value.code == "AMP100"
+    assert caught.value.code == "AMP200"
 
 
 def _with(args, **values):

@@ -133,7 +133,7 @@ def test_master_grad_is_not_lost_with_the_key(tmp_path, controller):
 def test_what_does_not_go_together(tmp_path):
     with pytest.raises(AmpError) as caught:
         tiny_nlp.trainer(tmp_path, amp=True, to_static=True)
-    assert caught.value.code == "AMP100" and "to_static=True" in str(caught.value)
+    assert caught.value.code == "AMP200" and "to_static=True" in str(caught.value)
 
 
 def test_off(tmp_path, controller):

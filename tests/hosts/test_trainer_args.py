@@ -126,7 +126,7 @@ def test_beyond_one_device_and_data_parallelism(cls):
     trainer_args.refuse_beyond(cls("x", amp=True))
     with pytest.raises(AmpError) as caught:
         trainer_args.refuse_beyond(cls("x", sharding="stage1", tensor_parallel_degree=2))
-    assert caught.value.code == "AMP100"
+    assert caught.value.code == "AMP200"
     assert "sharding=stage1" in str(caught.value) and "tensor_parallel_degree=2" in str(caught.value)
 
 

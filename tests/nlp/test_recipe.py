@@ -60,7 +60,7 @@ def test_bad_bases(tmp_path: Path, base, said: str) -> None:
     tiny.write(tmp_path / "b.yml", {"_base_": base, "task": "masked_lm"})
     with pytest.raises(AmpError, match=said) as caught:
         recipes.load(tmp_path / "b.yml")
-    assert caught.value.code == "AMP118"
+    assert caught.value.code == "AMP218"
 
 
 def test_overrides_reach_every_section_and_amp(path: str) -> None:
@@ -94,7 +94,7 @@ def test_slips_get_a_suggestion(path: str, options, path_said: str, suggestion: 
     with pytest.raises(recipes.RecipeError) as caught:
         recipes.read(path, options)
     problem = next(p for p in caught.value.problems if p.path == path_said)
-    assert problem.code == "AMP117"
+    assert problem.code == "AMP217"
     if suggestion:
         assert problem.suggestion == suggestion
 

@@ -63,25 +63,25 @@ def test_dureader_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "text", "code", "said"),
     [
-        ("sequence_classification", "", "AMP119", "has no rows"),
-        ("sequence_classification", "\n\n", "AMP119", "has no rows"),
-        ("sequence_classification", "{", "AMP120", ":1: not JSON"),
-        ("sequence_classification", "[1]", "AMP120", "not a JSON object"),
-        ("sequence_classification", '{"text": "好"}', "AMP120", "label is missing"),
-        ("sequence_classification", '{"text": " ", "label": "yes"}', "AMP120", "text is no text or empty"),
-        ("sequence_classification", '{"text": "好", "label": "yess"}', "AMP121", "did you mean: yes"),
-        ("sequence_classification", '{"text": "好", "label": 7}', "AMP121", "label 7 is not one of"),
-        ("sequence_classification", '{"text": "好", "label": true}', "AMP121", "label True is not one of"),
-        ("token_classification", '{"tokens": ["好"], "labels": []}', "AMP120", "1 tokens and 0 labels"),
-        ("token_classification", '{"tokens": "好", "labels": ["O"]}', "AMP120", "no list of texts"),
-        ("token_classification", '{"tokens": ["好"], "labels": ["B-ORG"]}', "AMP121", "'B-ORG'"),
+        ("sequence_classification", "", "AMP219", "has no rows"),
+        ("sequence_classification", "\n\n", "AMP219", "has no rows"),
+        ("sequence_classification", "{", "AMP220", ":1: not JSON"),
+        ("sequence_classification", "[1]", "AMP220", "not a JSON object"),
+        ("sequence_classification", '{"text": "好"}', "AMP220", "label is missing"),
+        ("sequence_classification", '{"text": " ", "label": "yes"}', "AMP220", "text is no text or empty"),
+        ("sequence_classification", '{"text": "好", "label": "yess"}', "AMP221", "did you mean: yes"),
+        ("sequence_classification", '{"text": "好", "label": 7}', "AMP221", "label 7 is not one of"),
+        ("sequence_classification", '{"text": "好", "label": true}', "AMP221", "label True is not one of"),
+        ("token_classification", '{"tokens": ["好"], "labels": []}', "AMP220", "1 tokens and 0 labels"),
+        ("token_classification", '{"tokens": "好", "labels": ["O"]}', "AMP220", "no list of texts"),
+        ("token_classification", '{"tokens": ["好"], "labels": ["B-ORG"]}', "AMP221", "'B-ORG'"),
         (
             "question_answering",
             '{"context": "好", "question": "好", "answers": {"text": ["坏"], "answer_start": [0]}}',
-            "AMP120",
+            "AMP220",
             "does not stand at 0",
         ),
-        ("question_answering", '{"context": "好", "question": "好", "answers": "好"}', "AMP120", "neither text nor"),
+        ("question_answering", '{"context": "好", "question": "好", "answers": "好"}', "AMP220", "neither text nor"),
     ],
 )
 def test_faulty_rows(tmp_path: Path, task: str, text: str, code: str, said: str) -> None:
@@ -104,7 +104,7 @@ def test_a_missing_file_says_how_to_make_it(tmp_path: Path) -> None:
     )
     with pytest.raises(AmpError, match=r"data\.train: no such file") as caught:
         read_rows(recipe, "train")
-    assert caught.value.code == "AMP119" and "python -m make it" in caught.value.hint
+    assert caught.value.code == "AMP219" and "python -m make it" in caught.value.hint
 
 
 def test_another_suffix_and_another_encoding(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_eval_before_training_says_so(tmp_path) -> None:
     for action in (run.evaluate, run.export, lambda r: run.predict(r, arguments("好"))):
         with pytest.raises(AmpError, match="nothing was trained") as caught:
             action(recipe)
-        assert caught.value.code == "AMP125"
+        assert caught.value.code == "AMP225"
 
 
 def test_an_output_folder_that_is_a_file(tmp_path) -> None:
@@ -159,7 +159,7 @@ def test_an_output_folder_that_is_a_file(tmp_path) -> None:
 def test_arguments_the_host_refuses(tmp_path) -> None:
     with pytest.raises(AmpError, match="PaddleNLP refuses") as caught:
         run.train(tiny.read(tmp_path, "masked_lm", trainer={"lr_scheduler_type": "sinusoidal"}))
-    assert caught.value.code == "AMP127"
+    assert caught.value.code == "AMP227"
 
 
 def test_the_command_and_the_commands_it_prints(tmp_path) -> None:
