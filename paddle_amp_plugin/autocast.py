@@ -34,6 +34,11 @@ def _accepted(function: Any, **arguments: Any) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name in known}
 
 
+def inner(model: paddle.nn.Layer) -> paddle.nn.Layer:
+    """The model itself, out of its ``DataParallel``."""
+    return model._layers if isinstance(model, paddle.DataParallel) else model
+
+
 @contextlib.contextmanager
 def auto_cast(plan: Plan, *, enable: bool = True) -> Iterator[None]:
     """``paddle.amp.auto_cast`` with the plan's level, dtype and lists.
@@ -234,16 +239,16 @@ def decorate(plan: Plan, model: paddle.nn.Layer, optimizer: Any = None) -> tuple
     Raises AmpError AMP036 (a pattern that names nothing), AMP037 (Paddle without ``excluded_layers``),
     AMP038 (an optimizer without master weights).
     """
-    inner = model._layers if isinstance(model, paddle.DataParallel) else model
-    pins = pinned_layers(inner, plan.fp32_layers)
+    own = inner(model)
+    pins = pinned_layers(own, plan.fp32_layers)
     if not plan.enabled:
         return model, optimizer
-    excluded = _stays_fp32(inner, pins.values())
+    excluded = _stays_fp32(own, pins.values())
     if plan.level == "O2":
-        _decorate_o2(plan, inner, optimizer, excluded)
+        _decorate_o2(plan, own, optimizer, excluded)
     custom = []
     if plan.preset == "safe":
-        custom = [s for n, s in inner.named_sublayers() if is_norm_layer(s, n) and not is_builtin_norm(s)]
+        custom = [s for n, s in own.named_sublayers() if is_norm_layer(s, n) and not is_builtin_norm(s)]
     for layer in (*pins.values(), *custom):
         _pin_class(layer)
     return model, optimizer
@@ -346,11 +351,11 @@ def float32_weights(model: paddle.nn.Layer, optimizer: Any = None) -> Iterator[N
     Used for evaluating in FP32 and around the host's saving. On exit, also by an exception, every tensor has
     its half storage back, to the bit.
     """
-    inner = model._layers if isinstance(model, paddle.DataParallel) else model
+    own = inner(model)
     swapped: list[tuple[paddle.Tensor, paddle.Tensor]] = []
     try:
-        for tensor in list(_half_tensors(inner)):
-            master = master_of(tensor, inner, optimizer)
+        for tensor in list(_half_tensors(own)):
+            master = master_of(tensor, own, optimizer)
             swapped.append((tensor, _alias(tensor)))
             _share(tensor, master)
         yield

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 
 import paddle_amp_plugin
-from paddle_amp_plugin import healing, moments, pdamp, weights
+from paddle_amp_plugin import average, healing, moments, pdamp, weights, window
 from paddle_amp_plugin.checkpoint_files import read
 from paddle_amp_plugin.checkpoint_words import differences, no_moments, resumed
 from paddle_amp_plugin.errors import AmpError
@@ -37,6 +37,7 @@ from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.pdamp import Pdamp, Pins
 from paddle_amp_plugin.plan_file import plan_to_mapping
 from paddle_amp_plugin.rng import rng_state
+from paddle_amp_plugin.scaler import optimizer_parameters
 
 if TYPE_CHECKING:
     from paddle_amp_plugin.plan import Plan
@@ -52,6 +53,7 @@ class Checkpoints:
         self._session = session
         self._wanted: Plan = session.plan  # as the YAML says, without what a healing changed
         self.resumed: Pdamp | None = None
+        self._prefix: Path | None = None
 
     # -- saving ----------------------------------------------------------------------------------------------
 
@@ -78,6 +80,9 @@ class Checkpoints:
             if session.norms is not None:
                 session.norms.anchor()
             saved = self.gather(host or {})
+            for prefix in (name, *also):
+                if (staging / prefix).parent.is_dir():
+                    self._write_more(staging / prefix)
             made = [path for path in staging.rglob("*") if path.is_file()]
             for prefix in also:
                 beside = staging / prefix
@@ -86,6 +91,14 @@ class Checkpoints:
                     _write_pdamp(beside, saved, files)
                     made = [path for path in made if path not in files]
             _write_pdamp(staging / (at or name), saved, made)
+
+    def _write_more(self, prefix: Path) -> None:
+        """The moving average, as weights of its own, and the gradients of a window that is not over yet."""
+        session = self._session
+        if session.average is not None:
+            paddle.save(session.average.state_dict(), f"{prefix}{average.SUFFIX}.pdparams")
+        if session.window.inside:
+            window.save_gradients(Path(f"{prefix}{window.SUFFIX}"), optimizer_parameters(session.optimizer))
 
     def gather(self, host: Mapping[str, Any]) -> Pdamp:
         """The session's state now, without the files."""
@@ -102,6 +115,7 @@ class Checkpoints:
             plan=plan_to_mapping(self._wanted),
             pins=_pins(self._wanted, session.plan),
             treatment=session.treatment.state_dict(),
+            window=session.window_state(),
             rng=rng_state(),
             paddle=paddle.__version__,
             plugin=paddle_amp_plugin.__version__,
@@ -112,10 +126,10 @@ class Checkpoints:
 
     # -- resuming --------------------------------------------------------------------------------------------
 
-    def resume(self, saved: Pdamp) -> None:
-        """This run goes on where ``saved`` was written. Says what differs, one line each."""
+    def resume(self, saved: Pdamp, prefix: Path | None = None) -> None:
+        """This run goes on where ``saved`` (of the checkpoint ``prefix``) was written; each difference is said."""
         session = self._session
-        self.resumed = saved
+        self.resumed, self._prefix = saved, prefix
         session.steps, session.skips = saved.step, saved.step - saved.updates
         session.updates_judged = saved.updates_judged
         session.logger.info(resumed(saved))
@@ -200,7 +214,36 @@ class Checkpoints:
             session.logger.warning(line)
         if saved is not None:
             _restore_scale(session, saved)
+            self._read_more(saved)
             session.treatment.load_state_dict(saved.treatment, same_scale=_same_scale(session, saved))
+
+    def _read_more(self, saved: Pdamp) -> None:
+        """What ``_write_more`` wrote. Raises AmpError: AMP096 an average, AMP098 gradients that cannot be used."""
+        session, prefix = self._session, self._prefix
+        if session.average is not None:
+            path = Path(f"{prefix}{average.SUFFIX}.pdparams")
+            # a file of that name which is none of the checkpoint's is an earlier run's
+            line = average.read(session.average, path, there=any(e.name == path.name for e in saved.files))
+            if line:
+                session.logger.warning(line)
+        if not saved.window:
+            return
+        if session.window.size == saved.plan.get("accumulate_steps") and _same_scale(session, saved):
+            try:
+                session.window.load_state_dict(saved.window)
+            except ValueError as error:
+                raise AmpError("AMP092", tr("the .pdamp is damaged: {e}", ".pdamp 已损坏：{e}", e=error)) from None
+            window.load_gradients(Path(f"{prefix}{window.SUFFIX}"), optimizer_parameters(session.optimizer))
+            return
+        session.logger.warning(
+            tr(
+                "amp: saved within a window of {n} batches, of which {k} were done: their gradients do not fit these "
+                "settings and are dropped",
+                "amp：保存于 {n} 个批次的累积窗口之内（已完成 {k} 个）：其梯度与当前设置不符，予以丢弃",
+                n=saved.window.get("planned"),
+                k=saved.window.get("count"),
+            )
+        )
 
     def close(self) -> None:
         """Gives the optimizer its own methods back."""

@@ -22,10 +22,12 @@ _SETTINGS = (
     "master_grad",
     "on_collapse",
     "accumulate_steps",
+    "ema_decay",
     "eval_dtype",
 )
-#: The policy's fields that the key spells otherwise.
+#: Fields that the key spells otherwise.
 _SPELLING = {
+    "ema_decay": "ema.decay",
     "init": "init_loss_scaling",
     "dynamic": "use_dynamic_loss_scaling",
     "minimum": "min_loss_scaling",
@@ -58,7 +60,11 @@ def resumed(saved: Pdamp) -> str:
 def differences(saved: Pdamp, plan: Plan, *, world_size: int, paddle_version: str) -> list[str]:
     """One line for each setting of this run that is not the checkpoint's (the YAML's is the one that holds)."""
     now = plan_to_mapping(plan)
-    lines = [_line(name, saved.plan[name], now[name]) for name in _SETTINGS if _differ(saved.plan, now, name)]
+    lines = [
+        _line(_SPELLING.get(name, name), saved.plan[name], now[name])
+        for name in _SETTINGS
+        if _differ(saved.plan, now, name)
+    ]
     before, after = saved.plan.get("scaling"), now["scaling"]
     if saved.plan.get("use_loss_scaling") and now["use_loss_scaling"] and isinstance(before, dict):
         changed = [name for name in after if _differ(before, after, name)]

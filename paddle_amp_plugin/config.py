@@ -13,8 +13,8 @@ from typing import Any
 
 from paddle_amp_plugin.config_file import load_yaml
 from paddle_amp_plugin.config_overrides import ROOTS, overlay, parse_override, widen
-from paddle_amp_plugin.config_rules import Note, cross_problems, not_yet_problems, notes_of
-from paddle_amp_plugin.config_schema import ALLOWED, AmpSettings, MonitorSettings
+from paddle_amp_plugin.config_rules import Note, cross_problems, elsewhere_problems, notes_of
+from paddle_amp_plugin.config_schema import ALLOWED, NESTED, AmpSettings, MonitorSettings
 from paddle_amp_plugin.config_spellings import Place, Source, bring_together, read_host_values, read_key, read_switches
 from paddle_amp_plugin.errors import AmpError, ConfigError
 from paddle_amp_plugin.host_spellings import Host, misspellings
@@ -75,13 +75,13 @@ def read_amp(
         host_place = Place(problems=host_place.problems)
     total = bring_together([*key_places, host_place])
     problems.extend(total.problems)
-    config = _build(total, by_key, problems)
+    config = _build(total, by_key, problems, host)
     if problems:
         raise ConfigError(problems, source=source)
     return config
 
 
-def _build(total: Place, by_key: bool, problems: list[Any]) -> AmpConfig | None:
+def _build(total: Place, by_key: bool, problems: list[Any], host: Host) -> AmpConfig | None:
     """The config out of what all places say; what is wrong between values is added to ``problems``."""
     on = total.enabled
     if on is None or (not on.value and not by_key):
@@ -98,12 +98,12 @@ def _build(total: Place, by_key: bool, problems: list[Any]) -> AmpConfig | None:
         return total.values[key].path if key in total.values else f"amp.{key}"
 
     problems.extend(cross_problems(settings, path_of, total.broken))
-    problems.extend(not_yet_problems(settings, path_of, total.broken))
+    problems.extend(elsewhere_problems(settings, path_of, total.broken, host))
     written = {key: item.path for key, item in total.values.items()}
     sources = _sources({key: item.source for key, item in total.values.items()}, on.source)
     return AmpConfig(**mapping, enabled=True, sources=sources, notes=tuple(notes_of(settings, written)))
 
 
 def _sources(written: Mapping[str, Source], switch: Source) -> dict[str, Source]:
-    keys = [key for key in ALLOWED if key != "monitor"]
+    keys = [key for key in ALLOWED if key not in NESTED]
     return {"enabled": switch, **{key: written.get(key, Source("default")) for key in keys}}

@@ -1,10 +1,11 @@
-"""Rules between the keys of one config, what this version cannot do yet, and remarks that stop nothing."""
+"""Rules between the keys of one config, keys that a host has no use for, and remarks that stop nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 from paddle_amp_plugin.config_schema import AmpSettings
@@ -30,23 +31,32 @@ class Note:
 
 
 @dataclass(frozen=True)
-class NotYet:
-    """One value that is valid but that this version does not act on. Delete the row when it does."""
+class Elsewhere:
+    """A key that a host has no use for, or has under a name of its own: refused there, rather than ignored."""
 
+    host: str
     key: str
     applies: Callable[[Any], bool]
-    refused: bool  # True: a Problem; False: only a note, and only if the user wrote it
     en: str
     zh: str
+    suggestion: str = ""
 
 
-NOT_YET = (
-    NotYet(
+ELSEWHERE = (
+    Elsewhere(
+        "paddlenlp",
         "accumulate_steps",
         lambda v: bool(v > 1),
-        True,
-        "gradient accumulation; write 1",
-        "梯度累积；请写 1",
+        "the Trainer accumulates gradients by a setting of its own",
+        "Trainer 使用自己的设置累积梯度",
+        "gradient_accumulation_steps",
+    ),
+    Elsewhere(
+        "paddlenlp",
+        "ema.decay",
+        lambda v: v is not None,
+        "the average of the weights is kept in PaddleOCR's trainer only",
+        "权重的滑动平均仅用于 PaddleOCR 的训练",
     ),
 )
 
@@ -112,30 +122,19 @@ def _eval_dtype(settings: AmpSettings, path_of: Callable[[str], str]) -> Iterato
     )
 
 
-def not_yet_problems(
-    settings: AmpSettings, path_of: Callable[[str], str], broken: Collection[str]
+def elsewhere_problems(
+    settings: AmpSettings, path_of: Callable[[str], str], broken: Collection[str], host: str
 ) -> Iterator[Problem]:
-    """Valid values that this version refuses, rather than ignores in silence (AMP013)."""
-    for row in NOT_YET:
-        value = getattr(settings, row.key)
-        if row.refused and row.key not in broken and row.applies(value):
-            message = tr(
-                "valid, but not available yet in this version (found: {v}): {what}",
-                "有效，但此版本尚不支持（实际值：{v}）：{what}",
-                v=show(value),
-                what=tr(row.en, row.zh),
-            )
-            yield Problem("AMP013", path_of(row.key), message, value)
+    """Valid values that mean nothing to this host (AMP013)."""
+    for row in ELSEWHERE:
+        value = attrgetter(row.key)(settings)
+        if row.host == host and row.key not in broken and row.applies(value):
+            message = tr("{what} (found: {v})", "{what}（实际值：{v}）", what=tr(row.en, row.zh), v=show(value))
+            yield Problem("AMP013", path_of(row.key), message, value, suggestion=row.suggestion)
 
 
 def notes_of(settings: AmpSettings, written: Mapping[str, str]) -> Iterator[Note]:
     """Remarks on a valid config. ``written``: dotted key -> the path under which the user wrote it."""
-    for row in NOT_YET:
-        value = getattr(settings, row.key)
-        if not row.refused and row.key in written and row.applies(value):
-            en = f"{written[row.key]}: {value} is valid, but not available yet in this version: {row.en}"
-            zh = f"{written[row.key]}:{value} 有效，但此版本尚不支持：{row.zh}"
-            yield Note("AMP022", en, zh)
     yield from _unknown_ops(settings, written)
     scaling = [key for key in written if key in _SCALING_KEYS]
     if settings.dtype == "bfloat16":

@@ -225,6 +225,24 @@ class MonitorSettings(BaseModel):
     every_n_steps: Count = 1
 
 
+_decay = number(above=0.0, below=1.0)
+
+
+def decay_or_off(value: object) -> float | None:
+    """A reader of a decay, 0 < x < 1, or of nothing (null, false: no average is kept)."""
+    if value is None or value is False:
+        return None
+    return _decay(value)
+
+
+class EmaSettings(BaseModel):
+    """``amp.ema``: an exponential moving average of the FP32 weights, which is what is evaluated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    decay: Annotated[float | None, PlainValidator(decay_or_off)] = None
+
+
 class AmpSettings(BaseModel):
     """The mapping under ``amp``. Values are normalised: ``o1`` -> ``O1``, ``fp16`` -> ``float16``."""
 
@@ -251,6 +269,7 @@ class AmpSettings(BaseModel):
         Literal["pin", "fp32", "stop"], PlainValidator(choice({"pin": "pin", "fp32": "fp32", "stop": "stop"}))
     ] = "pin"
     accumulate_steps: Count = 1
+    ema: EmaSettings = Field(default_factory=EmaSettings)
     eval_dtype: Annotated[
         Literal["float32", "float16", "bfloat16"],
         PlainValidator(choice({"float32": "float32", "fp32": "float32", **DTYPE_WORDS})),
@@ -290,6 +309,11 @@ ALLOWED: Mapping[str, tuple[str, str]] = {
     "accumulate_steps": _COUNT,
     "eval_dtype": ("float32, float16, bfloat16", "float32、float16、bfloat16"),
     "cpu": ("emulate, off, error", "emulate、off、error"),
+    "ema": ("a mapping with the key decay, e.g. {decay: 0.999}", "包含键 decay 的映射，例如 {decay: 0.999}"),
+    "ema.decay": (
+        "a number greater than 0 and less than 1 (as float32), or null for none",
+        "大于 0 且小于 1 的数（按 float32 计），或 null（不使用）",
+    ),
     "monitor": (
         "a mapping with the keys visualdl and every_n_steps",
         "包含键 visualdl 与 every_n_steps 的映射",
@@ -297,9 +321,12 @@ ALLOWED: Mapping[str, tuple[str, str]] = {
     "monitor.visualdl": _FLAG,
     "monitor.every_n_steps": _COUNT,
 }
-#: The keys of the mapping itself, and those of ``monitor``.
+#: The keys of the mapping itself, and those of the mappings within it.
 KEYS = tuple(AmpSettings.model_fields)
-MONITOR_KEYS = tuple(MonitorSettings.model_fields)
+NESTED: Mapping[str, tuple[str, ...]] = {
+    "ema": tuple(EmaSettings.model_fields),
+    "monitor": tuple(MonitorSettings.model_fields),
+}
 
 
 def allowed(key: str) -> str:
@@ -319,7 +346,7 @@ def _problem(key: str, path: str, kind: str, context: Mapping[str, Any], value: 
         return unknown_key(key, path, value)
     if kind == "amp":
         code, said, suggestion = context["code"], tr(context["en"], context["zh"]), context["suggestion"]
-    else:  # the only one left of pydantic's own: `monitor` is no mapping
+    else:  # the only one left of pydantic's own: `monitor` or `ema` is no mapping
         code, said, suggestion = "AMP002", tr("not a mapping", "不是映射"), ""
     message = tr("{said} (found: {value})", "{said}（实际值：{value}）", said=said, value=show(value))
     return Problem(code, path, message, value=value, allowed=allowed(key), suggestion=suggestion)
@@ -333,7 +360,7 @@ def problem_of(key: str, path: str, value: object, error: PydanticCustomError) -
 def unknown_key(key: str, path: str, value: object) -> Problem:
     """The Problem of a key that the schema does not have."""
     parent, _, name = key.rpartition(".")
-    candidates = MONITOR_KEYS if parent == "monitor" else KEYS
+    candidates = NESTED.get(parent, KEYS)
     near = nearest(name, candidates)
     if not near and name.lower() in ("enable", "enabled", "use_amp", "use", "on", "off"):
         near = "amp: true / amp: false"

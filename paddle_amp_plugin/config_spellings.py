@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticCustomError
 
 from paddle_amp_plugin.config_overrides import widen
-from paddle_amp_plugin.config_schema import AmpSettings, flag, problem_of, problems_of, unknown_key
+from paddle_amp_plugin.config_schema import NESTED, AmpSettings, flag, problem_of, problems_of, unknown_key
 from paddle_amp_plugin.errors import ConfigError, Problem
 from paddle_amp_plugin.host_spellings import Host, names_of, prefix_of, section_of
 from paddle_amp_plugin.messages import tr
@@ -84,8 +84,8 @@ def _text_keys(mapping: Mapping[Any, Any], root: str, place: Place, prefix: str 
         if not isinstance(key, str):
             name = prefix + (str(key).lower() if isinstance(key, bool) else show(key))
             place.problems.append(unknown_key(name, f"{root}.{name}", value))
-        elif key == "monitor" and not prefix and isinstance(value, Mapping):
-            kept[key] = _text_keys(value, root, place, "monitor.")
+        elif key in NESTED and not prefix and isinstance(value, Mapping):
+            kept[key] = _text_keys(value, root, place, f"{key}.")
         else:
             kept[key] = value
     return kept

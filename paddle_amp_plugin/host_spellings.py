@@ -35,7 +35,7 @@ PADDLENLP = {
 #: Names of the hosts near enough to an AMP name to be taken for a slip, and read by the host.
 INNOCENT = frozenset({"fp16_full_eval", "bf16_full_eval", "use_gpu", "use_npu", "use_xpu", "use_mlu", "use_gcu"})
 #: Our keys that mean nothing else: under ``Global`` they were meant for the ``amp`` mapping.
-OUR_OWN = frozenset(KEYS) - {"level", "dtype", "preset", "cpu", "monitor", "accumulate_steps"}
+OUR_OWN = frozenset(KEYS) - {"level", "dtype", "preset", "cpu", "monitor", "accumulate_steps", "ema"}
 
 
 def names_of(host: Host) -> Mapping[str, str]:

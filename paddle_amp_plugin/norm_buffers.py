@@ -11,22 +11,27 @@ import paddle
 _EVERY = 20  # healthy steps between two copies: copying each time would cost two small kernels a layer
 
 
-class NormBuffers:
-    """Remembers the running statistics of a model's norm layers and puts the last finite ones back.
+def norm_buffers(model: paddle.nn.Layer) -> list[paddle.Tensor]:
+    """The running statistics of a model's norm layers.
 
     Paddle keeps ``_mean`` and ``_variance`` as parameters without a gradient; custom norms as buffers.
     """
+    from paddle_amp_plugin.norms import is_norm_layer
+
+    return [
+        buffer
+        for name, layer in model.named_sublayers(include_self=True)
+        if is_norm_layer(layer, name)
+        for buffer in (*layer._buffers.values(), *layer._parameters.values())
+        if buffer is not None and buffer.stop_gradient and paddle.is_floating_point(buffer)
+    ]
+
+
+class NormBuffers:
+    """Remembers the running statistics of a model's norm layers and puts the last finite ones back."""
 
     def __init__(self, model: paddle.nn.Layer) -> None:
-        from paddle_amp_plugin.norms import is_norm_layer
-
-        self._buffers = [
-            buffer
-            for name, layer in model.named_sublayers(include_self=True)
-            if is_norm_layer(layer, name)
-            for buffer in (*layer._buffers.values(), *layer._parameters.values())
-            if buffer is not None and buffer.stop_gradient and paddle.is_floating_point(buffer)
-        ]
+        self._buffers = norm_buffers(model)
         self._copies: list[paddle.Tensor] | None = None
         self._healthy = 0
         self.repaired = 0

@@ -65,7 +65,8 @@ class Pdamp:
     the last evaluation. ``scaler``: ``LossScale.state_dict()``; ``use_loss_scaling``: whether its scale meant
     anything. ``level``, ``dtype``: what the run computed in; ``stored_dtype`` / ``master_dtype``: of the weights in
     the files / of the learned weights. ``plan``: the plan as in ``plan.yml``, as it was before any healing.
-    ``treatment``: counters of the healing. ``rng``: see ``rng.rng_state``. ``files``: every file of the checkpoint.
+    ``treatment``: counters of the healing. ``window``: of gradient accumulation, if within one. ``rng``: see
+    ``rng.rng_state``. ``files``: every file of the checkpoint.
     ``host``: whatever the host wants to have back (JSON values).
     """
 
@@ -82,6 +83,7 @@ class Pdamp:
     plan: dict[str, Any] = field(default_factory=dict)
     pins: Pins = field(default_factory=Pins)
     treatment: dict[str, Any] = field(default_factory=dict)
+    window: dict[str, Any] = field(default_factory=dict)
     rng: dict[str, Any] = field(default_factory=dict)
     world_size: int = 1
     device: str = ""

@@ -154,6 +154,7 @@ def _off_plan(config: AmpConfig, device: Device, family: str, choice: _Choice) -
         master_grad=False,
         on_collapse=config.on_collapse,
         accumulate_steps=config.accumulate_steps,
+        ema_decay=config.ema.decay,
         eval_dtype="float32",
         cpu=config.cpu,
         software_half=False,
@@ -205,6 +206,7 @@ def _on_plan(config: AmpConfig, device: Device, family: str, choice: _Choice) ->
         master_grad=_master_grad(config, whys),
         on_collapse=config.on_collapse,
         accumulate_steps=config.accumulate_steps,
+        ema_decay=config.ema.decay,
         eval_dtype=eval_dtype,
         cpu=config.cpu,
         software_half=software_half,
@@ -251,10 +253,14 @@ def _policy(config: AmpConfig) -> ScalingPolicy:
 def _master_grad(config: AmpConfig, whys: dict[str, str]) -> bool:
     """``auto`` is off: the update is made on FP32 masters anyway, and FP32 gradients cost their memory twice.
 
-    It is also the less travelled path: PaddleNLP's scaler never unscales ``main_grad`` on one process.
+    It is also the less travelled path: PaddleNLP's scaler never unscales ``main_grad`` on one process. Where
+    gradients are accumulated it is on: sums of half gradients lose what is small beside the sum.
     """
     if isinstance(config.master_grad, bool):
         return config.master_grad
+    if config.level == "O2" and config.accumulate_steps > 1:
+        whys["master_grad"] = tr("auto: gradients are added up in FP32", "auto：梯度以 FP32 累加")
+        return True
     if config.level == "O2":
         whys["master_grad"] = tr(
             "auto: off; the update is made on FP32 master weights anyway", "auto：关闭；更新本来就在 FP32 主权重上进行"

@@ -74,6 +74,7 @@ class Plan:
     whys: Mapping[str, str]
     sources: Mapping[str, Source]
     notes: tuple[Note, ...]
+    ema_decay: float | None = None  # of the moving average of the FP32 weights; None: there is none
     probe: bool = False  # dtype auto chose float16: the first batches are asked whether it holds them
 
     def rows(self) -> list[Row]:
@@ -83,7 +84,7 @@ class Plan:
         if self.family:
             rows.append(Row("family", self.family, ""))
         if not self.enabled:
-            return rows
+            return [*rows, *self._loop_rows()] if self.changes_the_loop else rows
         rows += [self._row("level", self.level), self._row("dtype", self.dtype, self.dtype_reason)]
         if self.software_half:
             rows.append(self._row("software_half", True, self.whys.get("software_half", "")))
@@ -91,11 +92,23 @@ class Plan:
             rows.append(self._row(key, getattr(self, key)))
         rows += self._scaling_rows()
         rows.append(Row("master_weight", _shown(self.master_weight), "", self.whys.get("master_weight", "")))
-        for key in ("master_grad", "on_collapse", "accumulate_steps", "eval_dtype", "cpu"):
+        for key in ("master_grad", "on_collapse"):
+            rows.append(self._row(key, getattr(self, key)))
+        rows += self._loop_rows()
+        for key in ("eval_dtype", "cpu"):
             rows.append(self._row(key, getattr(self, key)))
         rows.append(self._row("monitor.visualdl", self.monitor.visualdl))
         rows.append(self._row("monitor.every_n_steps", self.monitor.every_n_steps))
         return rows
+
+    @property
+    def changes_the_loop(self) -> bool:
+        """Whether it asks for more than precision: gradient accumulation, an average of the weights."""
+        return self.accumulate_steps > 1 or self.ema_decay is not None
+
+    def _loop_rows(self) -> list[Row]:
+        rows = [self._row("accumulate_steps", self.accumulate_steps)]
+        return rows if self.ema_decay is None else [*rows, self._row("ema.decay", self.ema_decay)]
 
     def _row(self, key: str, value: object, why: str = "") -> Row:
         return Row(key, _shown(value), source_text(self.sources.get(key), key), why or self.whys.get(key, ""))

@@ -26,6 +26,7 @@ class Recorded:
     loss: Callable[[Any], Any] | None = None
     labels: Any = ()
     differentiated: bool = False
+    share: float = 1.0
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -37,8 +38,9 @@ class Recorded:
         self.labels = (*args[1:], *kwargs.values())
         self.loss = lambda outputs: owner(outputs, *args[1:], **kwargs)
 
-    def backward(self, loss: paddle.Tensor) -> None:
+    def backward(self, loss: paddle.Tensor, share: float = 1.0) -> None:
         """Models of PaddleNLP return their loss: then it is among the outputs."""
+        self.share = share
         outputs, self.outputs = self.outputs, None
         self.differentiated = True
         if self.loss is not None:

@@ -39,7 +39,8 @@ class Exchange:
     (gloo; ``all_reduce`` of two tensors 1.5 and 2.5 gives inf), so they are added in FP32 and rounded to float16.
     """
 
-    def __init__(self, parallel: paddle.DataParallel, plan: Plan) -> None:
+    def __init__(self, parallel: paddle.DataParallel, plan: Plan, *, accumulates: bool = False) -> None:
+        self._accumulates = accumulates
         self._parallel = parallel
         self._plan = plan
         self._synced = parallel.grad_need_sync
@@ -47,11 +48,19 @@ class Exchange:
 
     @property
     def _by_ourselves(self) -> bool:
-        return bool(self._plan.software_half and self._plan.level == "O2" and self._plan.dtype == "float16")
+        """``DataParallel`` cannot: it adds up to infinity (see above); or it would see only the last of several
+        batches, since FP32 gradients of earlier ones are put aside during a backward pass (``master_grads``)."""
+        plan = self._plan
+        emulated = plan.software_half and plan.level == "O2" and plan.dtype == "float16"
+        return bool(emulated or (plan.master_grad and self._accumulates))
 
     def close(self) -> None:
         """Gives ``DataParallel`` its exchange back."""
         self._parallel.grad_need_sync = self._synced
+
+    def hold(self, held: bool) -> None:
+        """Before a call of the model: are the gradients of this batch to wait for those of the next?"""
+        self._parallel.grad_need_sync = self._synced and not self._by_ourselves and not held
 
     def follow(self, plan: Plan) -> None:
         """The plan has changed, and with it the dtype of parameters: buckets sorted by dtype are made anew.

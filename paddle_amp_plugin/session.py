@@ -10,27 +10,28 @@ steps or skips. Everything is as before afterwards, also after an exception.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import paddle
 
-from paddle_amp_plugin import autocast, moments
+from paddle_amp_plugin import autocast
+from paddle_amp_plugin.average import WeightAverage
 from paddle_amp_plugin.checkpoint import Checkpoints
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.loss_scaling import Outcome
 from paddle_amp_plugin.master_grads import added_in_float32
 from paddle_amp_plugin.messages import tr
+from paddle_amp_plugin.modes import Modes
 from paddle_amp_plugin.norm_buffers import NormBuffers
 from paddle_amp_plugin.replicas import Exchange, several_processes
-from paddle_amp_plugin.routing import ctrl_c_later, op_counter, plain_call, routed_backward, routed_call, routed_method
-from paddle_amp_plugin.run_errors import refuse_non_finite
+from paddle_amp_plugin.routing import op_counter, routed_backward, routed_call, routed_method
 from paddle_amp_plugin.run_words import never_best, no_update, summary
-from paddle_amp_plugin.scaler import LossScaler
-from paddle_amp_plugin.step_observer import StepObserver
+from paddle_amp_plugin.scaler import LossScaler, optimizer_parameters
+from paddle_amp_plugin.step_observer import StepObserver, batch_size
 from paddle_amp_plugin.treatment import Treatment
+from paddle_amp_plugin.window import Window, scale_gradients, share_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,8 @@ class Session:
     ``logger`` receives the few lines a session writes; a host passes its own. ``folder``: the run's ``amp``
     folder, where diagnoses and a healed plan are written; None for no files. ``plan`` follows a healing.
     ``checkpoints`` saves and resumes all of it.
-    Counters: ``steps`` (calls of ``optimizer.step``), ``skips``, ``updates``.
+    Counters: ``steps`` (calls of ``optimizer.step``, or windows of several), ``skips``, ``updates``. ``held``: the
+    last call of ``optimizer.step`` changed no weight.
     """
 
     def __init__(self, plan: Plan, *, logger: logging.Logger | None = None, folder: Path | None = None) -> None:
@@ -57,13 +59,15 @@ class Session:
         self.optimizer: Any = None
         self.ops: dict[str, int] | None = None
         self.steps = self.skips = 0
-        self._mode = "train"
-        self._cast = plan
+        self.modes = Modes(self)
+        self.window = Window(plan.accumulate_steps)
+        self.average: WeightAverage | None = None
         self._busy = False
+        self._samples: int | None = None
         self._half_installed = False
         self._calls = 0
         self.norms: NormBuffers | None = None
-        self.last_skipped = False
+        self.held = False
         self._observer: StepObserver | None = None
         self.updates_judged = 0
         self._finished: tuple[Outcome, Verdict | None] | None = None
@@ -81,7 +85,7 @@ class Session:
 
     def prepare(self, model: paddle.nn.Layer, optimizer: Any = None) -> None:
         """Decorates model and optimizer once, after the weights are loaded and before ``DataParallel``."""
-        inner = _inner(model)
+        inner = autocast.inner(model)
         if self.model is not None:
             if self.model is not inner:
                 raise AmpError(
@@ -91,16 +95,18 @@ class Session:
             return
         self.checkpoints.preparing(inner)
         if self.plan.software_half:
-            self._install_software_half()
+            self.use_software_half()
         autocast.decorate(self.plan, inner, optimizer)
         self.model, self.optimizer = inner, optimizer
         self.scaler = LossScaler(
             self.plan.scaling, use_loss_scaling=self.plan.use_loss_scaling, on_outcome=self._on_outcome
         )
         self.norms = NormBuffers(inner)
+        if self.plan.ema_decay is not None and optimizer is not None:
+            self.average = WeightAverage(inner, optimizer, self.plan.ema_decay)
         self.checkpoints.prepared()
 
-    def _install_software_half(self) -> None:
+    def use_software_half(self) -> None:
         from paddle_amp_plugin import software_half
 
         if not self._half_installed:
@@ -125,12 +131,17 @@ class Session:
             software_half.uninstall()
             self._half_installed = False
 
-    def attach(self, model: paddle.nn.Layer, loss: Any, optimizer: Any) -> contextlib.AbstractContextManager[None]:
-        """``prepare`` if that was not done, then the context of the training loop."""
+    def attach(
+        self, model: paddle.nn.Layer, loss: Any, optimizer: Any, *, batches_a_step: int = 1
+    ) -> contextlib.AbstractContextManager[None]:
+        """``prepare`` if that was not done, then the context of the training loop.
+
+        ``batches_a_step``: so many backward passes the host itself makes before a step.
+        """
         self.prepare(model, optimizer)
         self.loss = loss
         if isinstance(model, paddle.DataParallel) and several_processes():
-            self._exchange = Exchange(model, self.plan)
+            self._exchange = Exchange(model, self.plan, accumulates=max(batches_a_step, self.window.size) > 1)
             self.around = model.no_sync  # a batch that is run again exchanges no gradients
         return self.training(optimizer)
 
@@ -141,9 +152,10 @@ class Session:
         self.optimizer = optimizer
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)
-            stack.enter_context(routed_call(self.model, self._model_called))
+            stack.enter_context(routed_call(self.model, self.model_called))
             stack.enter_context(routed_call(self.loss, self._loss_called))
             stack.enter_context(routed_method(optimizer, "step", self.optimizer_step))
+            stack.enter_context(routed_method(optimizer, "clear_grad", self.between_windows))
             stack.enter_context(routed_backward(self.backward))
             yield
 
@@ -152,13 +164,13 @@ class Session:
 
         ``average_of``: so many losses of a step the host averages, by its gradients, after their backward passes.
         """
-        self._observer = StepObserver(monitor, average_of)
+        self._observer = StepObserver(monitor, average_of, self.window.begun)
 
     def follow(self, plan: Plan) -> None:
         """A healing has changed the plan: from here on the forward pass runs under this one."""
         if self._exchange is not None:
             self._exchange.follow(plan)
-        self.plan = self._cast = plan
+        self.plan = self.modes.cast = plan
         self.ops, self._calls = None, 0
 
     def healed(self) -> None:
@@ -175,11 +187,14 @@ class Session:
         finally:
             self._busy = before
 
-    def _model_called(self, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._mode != "train" or self._busy:
+    def model_called(self, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.modes.current != "train" or self._busy:
             return self.forward(call)
+        self._samples = batch_size((*args, *kwargs.values()))
         if self._observer is not None:
-            self._observer.called((*args, *kwargs.values()))
+            self._observer.called(self._samples)
+        if self._exchange is not None and self.window.size > 1:
+            self._exchange.hold(not self.window.closing)
         self.treatment.model_called(call, args, kwargs)
         result = self.forward(call)
         self.treatment.model_returned(result)
@@ -187,7 +202,7 @@ class Session:
 
     def _loss_called(self, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = call()
-        if self._mode == "train" and not self._busy:
+        if self.modes.current == "train" and not self._busy:
             self.treatment.loss_called(args, kwargs)
             if self._observer is not None:
                 self._observer.lost(result)
@@ -195,7 +210,7 @@ class Session:
 
     def loss_again(self, again: Callable[[Any], Any]) -> None:
         """For a loop that computes the loss itself: ``again`` computes this step's from outputs of the model."""
-        if self._mode == "train" and not self._busy:
+        if self.modes.current == "train" and not self._busy:
             self.treatment.loss_again(again)
 
     def forward(self, call: Callable[[], Any]) -> Any:
@@ -204,11 +219,11 @@ class Session:
             return call()
         self._busy = True
         try:
-            if self._mode == "float32":
+            if self.modes.current == "float32":
                 return autocast.to_float32(call())
             self._calls += 1
-            counting = self._calls == 2 and self._mode == "train" and self.plan.enabled
-            with autocast.auto_cast(self._cast), op_counter(self._set_ops if counting else None):
+            counting = self._calls == 2 and self.modes.current == "train" and self.plan.enabled
+            with autocast.auto_cast(self.modes.cast), op_counter(self._set_ops if counting else None):
                 result = call()
             return autocast.to_float32(result)
         finally:
@@ -229,11 +244,13 @@ class Session:
         """One ``loss.backward(...)``: of the scaled loss. Calls from inside a backward pass are left alone."""
         if self._busy or self.scaler is None:
             return call(loss)
-        if self._observer is not None:
-            self._observer.backward(loss)
-        self.treatment.backward(loss)
+        share = self.window.weight(self._samples)
+        self.treatment.backward(loss, share)
         self._busy = True
         try:
+            loss = loss if share == 1.0 else share_of(loss, share)
+            if self._observer is not None:
+                self._observer.backward(loss)
             with added_in_float32(self.optimizer) if self.plan.master_grad else contextlib.nullcontext():
                 result = call(self.scaler.scale(loss))
             self.treatment.backward_done()
@@ -244,30 +261,42 @@ class Session:
     def optimizer_step(self, call: Callable[[], Any]) -> Any:
         """One ``optimizer.step()``: unscale, test, step or skip, move the scale on; then heal, if need be.
 
+        Within a window of several batches nothing happens, and ``held`` says so.
         Raises AmpError: AMP045 on a collapse that is not to be healed, AMP054 if FP32 fails as well.
         """
         assert self.scaler is not None
         if self._busy:
             return call()
+        if not self.window.batch_done(self._samples):
+            self.held = True
+            return None
         self._busy, self._finished = True, None
         try:
+            correction = self.window.correction
+            if correction != 1.0:
+                scale_gradients(optimizer_parameters(self.optimizer), correction)
             if self._exchange is not None:
                 self._exchange.gradients()
             self.treatment.examine()
             if self._observer is not None:
                 self.scaler.unscale_(self.optimizer)
-                self._observer.unscaled(self.optimizer, self.steps + 1)
+                self._observer.unscaled(self.optimizer, self.steps + 1, correction)
             self.scaler.step(self.optimizer)
             self.scaler.update()
             if self._finished is not None:
                 self.treatment.stepped(*self._finished)
         finally:
+            self.window.close()
             self._busy = False
         return None
 
+    def between_windows(self, call: Callable[[], Any]) -> Any:
+        """One ``optimizer.clear_grad()``: not while gradients are being accumulated."""
+        return None if self.window.inside else call()
+
     def after_update(self, call: Callable[[], Any]) -> Any:
-        """What a host does once an update was made (LR schedule, EMA): not after a step that was skipped."""
-        return None if self.last_skipped else call()
+        """What a host does once an update was made (LR schedule): not after a skip, nor within a window."""
+        return None if self.held else call()
 
     def judged(self, metric: dict[str, Any], indicator: str) -> dict[str, Any]:
         """An evaluation's metrics as a best-model rule may see them.
@@ -285,13 +314,16 @@ class Session:
 
     def _on_outcome(self, outcome: Outcome) -> None:
         self.steps += 1
-        self.last_skipped = outcome.skipped
+        self.held = outcome.skipped
         if outcome.skipped:
             self.skips += 1
             if self.norms is not None:
                 self.norms.repair()
-        elif self.norms is not None:
-            self.norms.remember()
+        else:
+            if self.norms is not None:
+                self.norms.remember()
+            if self.average is not None:
+                self.average.update(self.updates)
         verdict = None
         if self._observer is not None:
             scale = outcome.old_scale if self.scaler is not None and self.scaler.use_loss_scaling else 1.0
@@ -300,71 +332,25 @@ class Session:
             )
         self._finished = (outcome, verdict)
 
-    # -- what a host does in between ---------------------------------------------------------------------
+    # -- what a host does in between (see ``modes``) --------------------------------------------------------
 
-    @contextlib.contextmanager
-    def evaluation(self, model: paddle.nn.Layer | None = None) -> Iterator[None]:
-        """Evaluation as the plan wants it, during training or (with ``model``) by itself.
+    def evaluation(self, model: paddle.nn.Layer | None = None) -> contextlib.AbstractContextManager[None]:
+        """Evaluation as the plan wants it, during training or (with ``model``) by itself."""
+        return self.modes.evaluation(model)
 
-        ``eval_dtype: float32``: FP32 weights, no auto_cast. Else under the plan's level and lists in that type,
-        on the half weights if they are of that type, on the FP32 masters if not.
-        """
-        dtype = str(self.plan.eval_dtype)
-        if dtype == "float32":
-            context = self.evaluation_float32() if self.model is not None else contextlib.nullcontext()
-            with context:
-                yield
-            return
-        before, self._mode, self._cast = (self._mode, self._cast), "eval", self._cast_to(dtype)
-        try:
-            with contextlib.ExitStack() as stack:
-                if self.model is None and model is not None:
-                    if self.plan.software_half:
-                        self._install_software_half()
-                        stack.callback(self.close)
-                    stack.enter_context(routed_call(_inner(model), self._model_called))
-                elif self.model is not None and dtype != self.plan.dtype:
-                    stack.enter_context(autocast.float32_weights(self.model, self.optimizer))
-                yield
-        finally:
-            self._mode, self._cast = before
+    def saving(self) -> contextlib.AbstractContextManager[None]:
+        """The host saves inside it: FP32 masters. Raises AmpError (AMP046) when a weight is not finite."""
+        return self.modes.saving()
 
-    def _cast_to(self, dtype: str) -> Plan:
-        return self.plan if dtype == self.plan.dtype else dataclasses.replace(self.plan, dtype=dtype)
-
-    @contextlib.contextmanager
-    def saving(self) -> Iterator[None]:
-        """The host saves inside it: weights are their FP32 masters, moments have the parameters' own names, and
-        Ctrl-C waits until it is done.
-
-        Raises AmpError (AMP046) when a weight is not finite: such weights are never written.
-        """
-        if self.model is None:
-            yield
-            return
-        with ctrl_c_later(), autocast.float32_weights(self.model, self.optimizer), moments.own_names(self.optimizer):
-            refuse_non_finite(self.model)
-            yield
-
-    @contextlib.contextmanager
-    def exporting(self) -> Iterator[None]:
+    def exporting(self) -> contextlib.AbstractContextManager[None]:
         """The host traces or copies the model inside it: plain classes, FP32 weights, no auto_cast."""
-        if self.model is None:
-            yield
-            return
-        with plain_call(self.model), autocast.unpinned(self.model), self.evaluation_float32():
-            yield
+        return self.modes.exporting()
 
-    @contextlib.contextmanager
-    def evaluation_float32(self) -> Iterator[None]:
-        """FP32 weights and no auto_cast, whatever ``eval_dtype`` says."""
-        assert self.model is not None
-        before, self._mode = self._mode, "float32"
-        try:
-            with autocast.float32_weights(self.model, self.optimizer), autocast.no_auto_cast():
-                yield
-        finally:
-            self._mode = before
+    def window_state(self) -> dict[str, Any]:
+        """Where in a window of gradient accumulation the session is, as JSON values; empty between two."""
+        state = self.window.state_dict()
+        seen = self._observer.partial() if state and self._observer is not None else None
+        return {**state, "begun": seen} if seen else state
 
     # -- words -----------------------------------------------------------------------------------------------
 
@@ -382,7 +368,3 @@ class Session:
     def summary(self) -> str:
         """One line for the end of a run."""
         return summary(self)
-
-
-def _inner(model: paddle.nn.Layer) -> paddle.nn.Layer:
-    return model._layers if isinstance(model, paddle.DataParallel) else model

@@ -102,11 +102,11 @@ class Treatment:
         if self._recorded is not None and self._blamed is None and self._recorded.loss is None:
             self._recorded.loss = again
 
-    def backward(self, loss: paddle.Tensor) -> None:
-        """``backward`` is about to run from this loss."""
+    def backward(self, loss: paddle.Tensor, share: float = 1.0) -> None:
+        """``backward`` is about to run from this loss, which enters the step with this share."""
         self.dtype_auto.gradients_wait = True
         if self._recorded is not None and self._blamed is None:
-            self._recorded.backward(loss)
+            self._recorded.backward(loss, share)
 
     def backward_done(self) -> None:
         """``backward`` has run. Of the batches of an accumulated step the first that was not finite is kept."""
@@ -137,7 +137,7 @@ class Treatment:
     def _subject(self, recorded: Recorded) -> Subject:
         session = self._session
         assert session.model is not None and session.scaler is not None
-        batch = Batch(recorded.call, recorded.loss_of, recorded.inputs, session.around)
+        batch = Batch(recorded.call, recorded.loss_of, recorded.inputs, session.around, recorded.share)
         return Subject(
             session.model, session.plan, batch, scale=session.scaler.current_scale, optimizer=session.optimizer
         )

@@ -26,6 +26,7 @@ DEFAULTS = {
     "master_grad": "auto",
     "on_collapse": "pin",
     "accumulate_steps": 1,
+    "ema": {"decay": None},
     "eval_dtype": "float32",
     "cpu": "emulate",
     "monitor": {"visualdl": True, "every_n_steps": 1},

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paddle_amp_plugin.config import Source, load_yaml, parse_override, read_amp, widen
-from paddle_amp_plugin.config_schema import KEYS, LARGEST_SCALE, SMALLEST_SCALE
+from paddle_amp_plugin.config_schema import KEYS, LARGEST_SCALE, NESTED, SMALLEST_SCALE
 from paddle_amp_plugin.errors import ConfigError
 from tests.amp_key import DEFAULTS, changed, problems, read, values
 
@@ -33,8 +33,14 @@ def test_on_means_every_default(shape) -> None:
 
 
 def test_every_key_has_a_source() -> None:
-    keys = [key for key in KEYS if key != "monitor"]
-    assert set(read({"amp": True}).sources) == {"enabled", *keys, "monitor.visualdl", "monitor.every_n_steps"}
+    keys = [key for key in KEYS if key not in NESTED]
+    assert set(read({"amp": True}).sources) == {
+        "enabled",
+        *keys,
+        "ema.decay",
+        "monitor.visualdl",
+        "monitor.every_n_steps",
+    }
 
 
 @pytest.mark.parametrize(
@@ -90,7 +96,8 @@ def test_the_mapping_of_the_design_page_with_every_key() -> None:
       max_loss_scaling: 1.5e5
       master_grad: true
       on_collapse: stop
-      accumulate_steps: 1
+      accumulate_steps: 4
+      ema: {decay: 0.999}
       eval_dtype: fp32
       cpu: off
       monitor: {visualdl: off, every_n_steps: 10}
@@ -113,7 +120,8 @@ def test_the_mapping_of_the_design_page_with_every_key() -> None:
         "max_loss_scaling": 150000.0,
         "master_grad": True,
         "on_collapse": "stop",
-        "accumulate_steps": 1,
+        "accumulate_steps": 4,
+        "ema": {"decay": 0.999},
         "eval_dtype": "float32",
         "cpu": "off",
         "monitor": {"visualdl": False, "every_n_steps": 10},
@@ -156,7 +164,8 @@ good = st.fixed_dictionaries(
         "incr_every_n_steps": st.integers(1, 2**31 - 1),
         "decr_every_n_nan_or_inf": st.integers(1, 100),
         "on_collapse": st.sampled_from(["pin", "fp32", "stop"]),
-        "accumulate_steps": st.just(1),
+        "accumulate_steps": st.integers(1, 64),
+        "ema": st.fixed_dictionaries({}, optional={"decay": st.floats(0.001, 0.999) | st.none()}),
         "cpu": st.sampled_from(["emulate", "off", "error"]),
         "monitor": st.fixed_dictionaries(
             {}, optional={"visualdl": st.booleans(), "every_n_steps": st.integers(1, 1000)}
@@ -178,9 +187,10 @@ def test_good_configs_survive_the_way_through_a_file(tmp_path, mapping, three, w
     given_by_o = {f"amp.{key}": value for key, value in mapping.items()} if where == "-o" else None
     config = read(load_yaml(path), overrides=given_by_o)
     expected = {**DEFAULTS, **{k: tuple(v) if isinstance(v, list) else v for k, v in mapping.items()}}
-    expected["monitor"] = {**DEFAULTS["monitor"], **mapping.get("monitor", {})}
+    for key in NESTED:
+        expected[key] = {**DEFAULTS[key], **mapping.get(key, {})}
     assert values(config) == expected
-    kinds = {config.sources[key].kind for key in mapping if key != "monitor"}
+    kinds = {config.sources[key].kind for key in mapping if key not in NESTED}
     assert kinds == {"override" if where == "-o" else "yaml"}
 
 

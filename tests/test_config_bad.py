@@ -16,12 +16,13 @@ from typing import Any
 import pytest
 
 from paddle_amp_plugin.config import read_amp
-from paddle_amp_plugin.config_schema import KEYS, MONITOR_KEYS
+from paddle_amp_plugin.config_schema import KEYS, NESTED
 from paddle_amp_plugin.errors import ConfigError
 from paddle_amp_plugin.host_spellings import PADDLENLP, PADDLEOCR
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 NAN, INF = float("nan"), float("inf")
+NESTED_KEYS = [key for keys in NESTED.values() for key in keys]
 NOT_TEXT = [None, 3, 0, 2.5, True, [], ["O1"], {}, {"a": 1}, datetime.date(2024, 1, 2), b"O1", 10**5000, NAN]
 NOT_NUMBER = [None, True, False, "", "many", "1024", "1,5", "0x10", "nan", "inf", "1_0.5", [], [1], {}, b"1"]
 NOT_BOOL = [None, 0, 1, 2, 0.5, "true", "false", "yes", "", [], {}, NAN, 10**5000]
@@ -62,7 +63,10 @@ BAD: dict[str, list[tuple[Any, str]]] = {
     "master_grad": [pair for pair in FLAG if not isinstance(pair[0], str)]
     + [("true", "AMP002"), ("of course", "AMP003")],
     "on_collapse": words("pine", "continue", "fp16", "O1"),
-    "accumulate_steps": [*COUNT, (2, "AMP013"), (1e3, "AMP013"), ("1e1", "AMP013")],
+    "accumulate_steps": COUNT,
+    "ema": wrong([None, True, 0.999, "0.999", [], ["decay"]], "AMP002"),
+    "ema.decay": wrong([v for v in NOT_NUMBER if v not in (None, False)], "AMP002")
+    + wrong([0, 1, 1.5, -0.5, 1 - 1e-12, NAN, INF, 10**400], "AMP004"),
     "eval_dtype": words("auto", "fp8", "same"),
     "cpu": words("on", "emulation", "gpu"),
     "monitor": wrong([None, True, 3, "visualdl", [], ["visualdl"], 2.5], "AMP002"),
@@ -115,6 +119,10 @@ def one_bad_value(_rng: random.Random) -> Iterator[Case]:
             mapping: dict[str, Any] = {}
             _put(mapping, key, value)
             yield {"amp": mapping}, {}, {(code, f"amp.{key}")}, "paddleocr"
+    for key, value in (("accumulate_steps", 2), ("accumulate_steps", "1e1"), ("ema.decay", 0.999)):
+        mapping = {}
+        _put(mapping, key, value)
+        yield {"amp": mapping}, {}, {("AMP013", f"amp.{key}")}, "paddlenlp"
 
 
 def several_bad_values(rng: random.Random) -> Iterator[Case]:
@@ -123,7 +131,7 @@ def several_bad_values(rng: random.Random) -> Iterator[Case]:
         mapping: dict[str, Any] = {}
         expected = set()
         root = ("amp", "Global.amp")[number % 2]
-        keys = rng.sample(sorted(set(BAD) - {"monitor"}), rng.randint(2, 4))
+        keys = rng.sample(sorted(set(BAD) - set(NESTED)), rng.randint(2, 4))
         for key in keys:
             value, code = rng.choice(BAD[key])
             _put(mapping, key, value)
@@ -144,10 +152,10 @@ def several_bad_values(rng: random.Random) -> Iterator[Case]:
 
 def misspelt_keys(rng: random.Random) -> Iterator[Case]:
     """Slips in our keys, in the hosts' AMP keys, and in ``amp`` itself."""
-    for key in [*KEYS, *(f"monitor.{k}" for k in MONITOR_KEYS)] * 4:
+    for key in [*KEYS, *(f"{outer}.{k}" for outer, inner in NESTED.items() for k in inner)] * 4:
         parent, _, name = key.rpartition(".")
         slip = _slip(rng, name)
-        if slip in (*KEYS, *MONITOR_KEYS):
+        if slip in (*KEYS, *NESTED_KEYS):
             continue
         dotted = f"{parent}.{slip}".lstrip(".")
         mapping: dict[str, Any] = {}
@@ -236,7 +244,7 @@ def _rubbish(rng: random.Random, depth: int = 3) -> Any:
     if kind == 7:
         return [_rubbish(rng, depth - 1) for _ in range(rng.randrange(3))]
     if kind == 8:
-        keys = [*KEYS, *MONITOR_KEYS, *PADDLEOCR, *PADDLENLP, "amp", "x", 1, None, True]
+        keys = [*KEYS, *NESTED_KEYS, *PADDLEOCR, *PADDLENLP, "amp", "x", 1, None, True]
         return {rng.choice(keys): _rubbish(rng, depth - 1) for _ in range(rng.randrange(4))}
     plain = [None, True, rng.randint(-5, 5), rng.uniform(-1e3, 1e3), "O2", "".join(rng.sample(string.printable, 5))]
     return plain[kind] if kind < 6 else rng.choice([NAN, INF, 10**400, 1e308, b"x", "1e5", "auto", "\ud800", "🙂"])

@@ -132,11 +132,18 @@ def test_a_contradiction_names_both_paths(host, document, first, second) -> None
          [("AMP007", "amp.custom_black_list")] * 2),
         ({"master_grad": True}, [("AMP008", "amp.master_grad")]),
         ({"dtype": "fp16", "eval_dtype": "bf16"}, [("AMP015", "amp.eval_dtype")]),
-        ({"accumulate_steps": 4}, [("AMP013", "amp.accumulate_steps")]),
     ],
 )  # fmt: skip
 def test_rules_between_keys(mapping, expected) -> None:
     assert problems({"amp": mapping}) == expected
+
+
+def test_what_a_host_has_no_use_for_is_refused_there() -> None:
+    amp = {"accumulate_steps": 4, "ema": {"decay": 0.999}}
+    assert changed(read({"amp": amp})) == amp
+    expected = [("AMP013", "amp.accumulate_steps"), ("AMP013", "amp.ema.decay")]
+    assert problems({"amp": amp}, host="paddlenlp") == expected
+    assert read({"amp": {"accumulate_steps": 1}}, host="paddlenlp").accumulate_steps == 1
 
 
 def test_host_paths_are_named_in_rules_between_keys() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from paddle_amp_plugin.config import read_amp
-from paddle_amp_plugin.config_schema import ALLOWED, KEYS, MONITOR_KEYS
+from paddle_amp_plugin.config_schema import ALLOWED, KEYS, NESTED
 from paddle_amp_plugin.errors import ConfigError
 from paddle_amp_plugin.messages import language, tr
 from paddle_amp_plugin.spelling import SHOWN_CHARACTERS, likeness, nearest, plain, show
@@ -51,12 +51,12 @@ def test_tr_fills_fields_and_leaves_braces_alone_without_fields(env) -> None:
 
 
 def test_every_key_says_what_it_allows_in_both_languages() -> None:
-    assert set(ALLOWED) == set(KEYS) | {f"monitor.{key}" for key in MONITOR_KEYS}
+    assert set(ALLOWED) == set(KEYS) | {f"{outer}.{key}" for outer, keys in NESTED.items() for key in keys}
     assert all(en and zh for en, zh in ALLOWED.values())
 
 
 BAD = {
-    "amp": {"level": "O3", "incr_ratio": 1, "monitor": [], "levle": 1, "custom_black_list": [1], "accumulate_steps": 2},
+    "amp": {"level": "O3", "incr_ratio": 1, "monitor": [], "levle": 1, "custom_black_list": [1], "ema": 2},
     "Global": {"use_amp": False, "use_apm": True, "scale_loss": "x"},
 }
 

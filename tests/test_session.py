@@ -38,6 +38,8 @@ class FakePlan:
     on_collapse: str = "pin"
     calibrate: bool = False
     probe: bool = False
+    accumulate_steps: int = 1
+    ema_decay: float | None = None
 
 
 class Net(nn.Layer):

@@ -143,7 +143,7 @@ def range_probe(
     ``run(model, batch)`` makes the forward pass and returns the loss, which is differentiated, or None for outputs
     only. The model stays in the mode (train / eval) it is in. ``optimizer``: whose FP32 masters to use at O2.
     """
-    model = model._layers if isinstance(model, paddle.DataParallel) else model
+    model = autocast.inner(model)
     totals: dict[str, tuple[str, list[Stat], list[Stat]]] = {}
     count = 0
     for batch in batches:

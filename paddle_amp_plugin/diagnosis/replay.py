@@ -29,12 +29,14 @@ class Batch:
     returned. ``loss``: from those outputs (in FP32) to the loss, or to a dict of terms whose ``loss`` is the one that
     is differentiated. ``inputs``: everything of the batch, labels included, to look for what is not finite.
     ``around``: entered around each replay (``DataParallel.no_sync`` where there are several processes).
+    ``share``: of the loss in its step's, where gradients of several batches are accumulated.
     """
 
     forward: Callable[[], Any]
     loss: Callable[[Any], Any]
     inputs: Any = None
     around: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+    share: float = 1.0
 
 
 @dataclass
@@ -127,7 +129,7 @@ def forward_and_backward(subject: Subject, cast: Any, scale: float = 1.0) -> tup
     with cast:
         outputs = subject.batch.forward()
     loss, terms = loss_terms(subject.batch.loss(autocast.to_float32(outputs)))
-    _differentiate(loss, scale)
+    _differentiate(loss, scale * subject.batch.share)
     return float(loss.detach().astype("float32").sum()), terms
 
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import paddle
 
+from paddle_amp_plugin import autocast
 from paddle_amp_plugin.diagnosis import ops as op_trace
 from paddle_amp_plugin.diagnosis.ops import OpCall
 from paddle_amp_plugin.diagnosis.state import random_state
@@ -81,7 +82,7 @@ class LayerWatch:
         tiny: bool = False,
         by_ops: bool = False,
     ) -> None:
-        self.model = model._layers if isinstance(model, paddle.DataParallel) else model
+        self.model = autocast.inner(model)
         self.meter = Meter(by_ops=by_ops)
         self.calls: list[LayerCall] = []
         self.op_calls: list[OpCall] = []

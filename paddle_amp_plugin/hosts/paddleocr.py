@@ -149,11 +149,11 @@ class Controller:
         if self.training and _rank() == 0:
             plan_table.print_plan(plan)
             plans.write_plan(plan, Path(config["Global"]["save_model_dir"]) / "amp" / "plan.yml")
-        if plan.enabled:
+        if plan.enabled or plan.changes_the_loop:
             folder = Path(config["Global"]["save_model_dir"]) / "amp"
             writes = self.training and _rank() == 0
             self.session = Session(plan, logger=logger, folder=folder if writes else None)
-        elif self.training:
+        if self.training and not plan.enabled:
             logger.info(tr("amp: off for this run", "amp：本次运行已关闭"))
 
     def _monitor(self, plan: Any, folder: Path) -> Monitor:
@@ -190,6 +190,15 @@ class Controller:
                 )
             )
 
+    def build_optimizer(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        """The LR schedule is stepped once an update, so with accumulation an epoch has fewer steps."""
+        arguments = bound(wrapped, args, kwargs)
+        arguments["step_each_epoch"] = self._updates_an_epoch(arguments["step_each_epoch"])
+        return wrapped(**arguments)
+
+    def _updates_an_epoch(self, batches: int) -> int:
+        return -(-batches // self.session.window.size) if self.session is not None else batches
+
     def train(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
         self.trained = True
         if self.session is None:
@@ -201,11 +210,11 @@ class Controller:
         session = self.session
         # Not before: a run that fails on its data or its pins leaves no record of steps it never made.
         session.watch(self._monitor(session.plan, Path(arguments["config"]["Global"]["save_model_dir"]) / "amp"))
+        if "step_pre_epoch" in arguments:
+            arguments["step_pre_epoch"] = self._updates_an_epoch(arguments["step_pre_epoch"])
         self._indicator = getattr(arguments["eval_class"], "main_indicator", "") if "eval_class" in arguments else ""
         if "pre_best_model_dict" in arguments:
-            arguments["pre_best_model_dict"] = StartFacts(
-                arguments["pre_best_model_dict"], lambda: session.last_skipped
-            )
+            arguments["pre_best_model_dict"] = StartFacts(arguments["pre_best_model_dict"], lambda: session.held)
         schedule = arguments.get("lr_scheduler")
         held = routed_method(schedule, "step", session.after_update) if hasattr(schedule, "step") else nullcontext()
         try:
@@ -251,7 +260,7 @@ class Controller:
             check_dataset(arguments["config"], arguments["mode"], logger)
             loader = self.guard.watch(wrapped(*args, **kwargs))
             follow = arguments["mode"] == "Train" and self.session is not None
-            return self.checkpoints.position.watch(loader) if follow else loader
+            return self.checkpoints.position.watch(loader, self.session.window.open) if follow else loader
         return wrapped(*args, **kwargs)
 
     def set_signal_handlers(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:

@@ -82,10 +82,10 @@ class RunCheckpoints:
         if prefix is not None and isinstance(result, dict):
             result.update(_best(saved, prefix))
         if resumes:
-            self._resume(saved, result)
+            self._resume(saved, prefix, result)
         return result
 
-    def _resume(self, saved: Pdamp | None, result: dict[str, Any]) -> None:
+    def _resume(self, saved: Pdamp | None, prefix: Path | None, result: dict[str, Any]) -> None:
         controller = self._controller
         if saved is None:
             controller.say(
@@ -98,7 +98,7 @@ class RunCheckpoints:
                 )
             )
             return
-        controller.session.checkpoints.resume(saved)
+        controller.session.checkpoints.resume(saved, prefix)
         self.position.resume(saved)
         if self.position.inside_epoch:
             result["start_epoch"] = saved.host["epoch"]

@@ -56,6 +56,13 @@ def patches_of(controller: Controller) -> list[Patch]:
         ),
         Patch(save_load, "save_model", controller.save_model, saves, ("model", "optimizer", "model_path", "prefix")),
         Patch(program, "save_model", controller.save_model, saves),
+        Patch(
+            "ppocr.optimizer",
+            "build_optimizer",
+            controller.build_optimizer,
+            tr("the schedule counts updates", "学习率按更新次数变化"),
+            ("step_each_epoch",),
+        ),
         Patch("ppocr.utils.export_model", "export", controller.export, exports, required=False),
         Patch(program, "export", controller.export, exports, required=False),
         Patch("ppocr.data", "build_dataloader", controller.build_dataloader, checks, ("config", "mode", "logger")),

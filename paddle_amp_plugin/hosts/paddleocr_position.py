@@ -9,6 +9,7 @@ trained on are kept: on resume they are read again, unused, and the reader is wh
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,6 +29,7 @@ class Position:
         self._batch = self._batches = self._epochs = self._workers = 0
         self._start: dict[str, Any] = {}
         self._saved: Pdamp | None = None
+        self._ahead: Callable[[int], None] | None = None
 
     # -- saving ----------------------------------------------------------------------------------------------
 
@@ -83,8 +85,9 @@ class Position:
                 )
             )
 
-    def watch(self, loader: Any) -> Any:
-        """The same loader; its iterations are followed."""
+    def watch(self, loader: Any, ahead: Callable[[int], None] | None = None) -> Any:
+        """The same loader; its iterations are followed. ``ahead`` is told before each batch how many are left."""
+        self._ahead = ahead
         base, position, begun = type(loader), self, [0]
 
         def __iter__(self: Any) -> Iterator[Any]:
@@ -117,6 +120,8 @@ class Position:
             if _world() == 1:
                 set_rng_state(saved.rng, only=only)
         for batch in batches:
+            if self._ahead is not None:
+                self._ahead(_trained_on(len(loader)) - self._batch)
             self._batch += 1
             yield batch
 
@@ -175,6 +180,11 @@ class Position:
         for _ in track(range(count), description=what, disable=count < BAR_FROM, transient=True):
             next(batches, None)
             self._batch += 1
+
+
+def _trained_on(batches: int) -> int:
+    """PaddleOCR leaves the last batch of an epoch out on Windows."""
+    return batches - 1 if platform.system() == "Windows" else batches
 
 
 def _world() -> int:

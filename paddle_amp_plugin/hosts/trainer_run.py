@@ -119,7 +119,14 @@ class TrainerRun:
         self._prepare_late = False
         self.prepare(autocast_inner(trainer.model_wrapped))
         enter = self._stack.enter_context
-        enter(session.attach(trainer.model_wrapped, trainer.criterion, trainer.optimizer))
+        enter(
+            session.attach(
+                trainer.model_wrapped,
+                trainer.criterion,
+                trainer.optimizer,
+                batches_a_step=trainer.args.gradient_accumulation_steps,
+            )
+        )
         enter(routed_method(trainer.lr_scheduler, "step", session.after_update))
         self._stack.callback(trainer_state.call_with(trainer, "compute_loss", self._compute_loss))
         self._stack.callback(trainer_state.call_with(trainer, "training_step", self._training_step))

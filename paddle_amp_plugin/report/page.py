@@ -34,6 +34,7 @@ _SETTINGS = (
     "master_grad",
     "on_collapse",
     "accumulate_steps",
+    "ema_decay",
     "eval_dtype",
 )
 

@@ -95,11 +95,13 @@ class Training:
         with self.session.saving():
             weights = {f"weight {k}": v.numpy().copy() for k, v in self.model.state_dict().items()}
             moments = dict(self.optimizer.state_dict())
+            average = self.session.average.state_dict() if self.session.average is not None else {}
         masters = moments.pop("master_weights", {})
         schedule = moments.pop("LR_Scheduler", {})
         return {
             **weights,
             **{f"moment {k}": v.numpy().copy() for k, v in moments.items()},
+            **{f"average {k}": v.numpy().copy() for k, v in average.items()},
             **{f"master {k}": v.numpy().copy() for k, v in masters.items()},
             **{f"schedule {k}": np.array(v) for k, v in schedule.items()},
             **{f"scaler {k}": np.array(v) for k, v in self.session.scaler.loss_scale.state_dict().items()},
@@ -131,7 +133,7 @@ def resumed(prefix: Path, amp: Any = "O1", *, prepared_first: bool = False, **kw
     if prepared_first:
         run.session.prepare(run.model, run.optimizer)
     if saved is not None:
-        run.session.checkpoints.resume(saved)
+        run.session.checkpoints.resume(saved, prefix)
     run.session.prepare(run.model, run.optimizer)
     if saved is not None:
         set_rng_state(saved.rng)

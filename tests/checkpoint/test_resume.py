@@ -40,6 +40,66 @@ def test_n_plus_n_steps_equal_2n_steps(tmp_path, level, dtype):
     assert "differs" not in run.lines.text
 
 
+@pytest.mark.parametrize("cut", [6, 7, 8], ids=["between two windows", "after one batch", "before the last batch"])
+@pytest.mark.parametrize("amp", [("O1", "float16"), ("O2", "float16"), ("O2", "bfloat16")], ids="-".join)
+def test_with_accumulation_also_within_a_window(tmp_path, amp, cut):
+    """Windows of three batches, the second and the fourth skipped; the moving average goes on, too."""
+    amp = {"level": amp[0], "dtype": amp[1], "accumulate_steps": 3, "ema": {"decay": 0.9}}
+    run = start(amp)
+    with run.session.attach(run.model, None, run.optimizer):
+        run.steps(range(cut), bad=(4,))
+        run.save(tmp_path)
+        assert (tmp_path / "latest.pdgrad").exists() == (cut != 6)
+        run.steps(range(cut, 15), bad=(10,))
+        unbroken = run.state()
+    again = resumed(tmp_path / "latest", amp)
+    with again.session.attach(again.model, None, again.optimizer):
+        again.steps(range(cut, 15), bad=(10,))
+        broken = again.state()
+    assert equal(unbroken, broken) == [] and unbroken["steps"].tolist() == [5, 2]
+    assert any(name.startswith("average ") for name in unbroken) and "differs" not in again.lines.text
+
+
+def test_what_is_seen_of_a_window_goes_on(tmp_path):
+    """The event of a window that was cut is that of the unbroken run: its loss, its samples."""
+    from paddle_amp_plugin.monitor import Monitor, read_events
+
+    amp = {"dtype": "float16", "accumulate_steps": 3}
+
+    def watched(run, name):
+        run.session.watch(Monitor(tmp_path / name, visualdl=False, say=print))
+        return run.session.attach(run.model, None, run.optimizer)
+
+    run = start(amp)
+    with watched(run, "one"):
+        run.steps(range(4), bad=())
+        run.save(tmp_path)
+        run.steps(range(4, 6), bad=())
+    again = resumed(tmp_path / "latest", amp)
+    with watched(again, "other"):
+        again.steps(range(4, 6), bad=())
+    one, other = (read_events(tmp_path / name / "events.jsonl")[-1] for name in ("one", "other"))
+    for name in ("step", "loss", "grad_norm", "samples", "lr", "updates"):
+        assert getattr(one, name) == getattr(other, name), name
+    assert one.samples == 24
+
+
+def test_a_window_that_does_not_fit_is_dropped_with_a_line(tmp_path):
+    run = start({"dtype": "float16", "accumulate_steps": 3})
+    with run.session.attach(run.model, None, run.optimizer):
+        run.steps(range(4), bad=())
+        run.save(tmp_path)
+    again = resumed(tmp_path / "latest", {"dtype": "float16", "accumulate_steps": 2})
+    assert len([line for line in again.lines.said if "within a window of 3 batches, of which 1" in line]) == 1
+    with again.session.attach(again.model, None, again.optimizer):
+        again.steps(range(4, 6), bad=())
+    assert again.session.steps == 2
+    (tmp_path / "latest.pdgrad").write_bytes(b"no gradients")
+    with pytest.raises(AmpError) as caught:
+        resumed(tmp_path / "latest", {"dtype": "float16", "accumulate_steps": 3})
+    assert caught.value.code == "AMP090" and "latest.pdgrad" in str(caught.value)
+
+
 @pytest.mark.parametrize("optimizer", ["Momentum", "AdamW", "RMSProp", "Lamb"])
 def test_other_optimizers(tmp_path, optimizer):
     def make(**kw):
