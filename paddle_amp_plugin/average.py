@@ -20,9 +20,6 @@ from paddle_amp_plugin.checkpoint_words import first_of
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
 
-#: ``<prefix>_ema.pdparams`` beside a checkpoint's ``<prefix>.pdparams``: any tool of the host can load it.
-SUFFIX = "_ema"
-
 
 class WeightAverage:
     """Belongs to one prepared model (no ``DataParallel``) and its optimizer."""

@@ -96,7 +96,7 @@ class Checkpoints:
         """The moving average, as weights of its own, and the gradients of a window that is not over yet."""
         session = self._session
         if session.average is not None:
-            paddle.save(session.average.state_dict(), f"{prefix}{average.SUFFIX}.pdparams")
+            paddle.save(session.average.state_dict(), f"{prefix}{pdamp.AVERAGE}.pdparams")
         if session.window.inside:
             window.save_gradients(Path(f"{prefix}{window.SUFFIX}"), optimizer_parameters(session.optimizer))
 
@@ -221,7 +221,7 @@ class Checkpoints:
         """What ``_write_more`` wrote. Raises AmpError: AMP096 an average, AMP098 gradients that cannot be used."""
         session, prefix = self._session, self._prefix
         if session.average is not None:
-            path = Path(f"{prefix}{average.SUFFIX}.pdparams")
+            path = Path(f"{prefix}{pdamp.AVERAGE}.pdparams")
             # a file of that name which is none of the checkpoint's is an earlier run's
             line = average.read(session.average, path, there=any(e.name == path.name for e in saved.files))
             if line:

@@ -15,7 +15,6 @@ from paddle_amp_plugin.file_set import recover
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.pdamp import Pdamp
 
-_AVERAGE = "_ema.pdparams"
 #: A file that differs may be one that another process is replacing just now: so often it is looked at again.
 LOOKS, BETWEEN_LOOKS = 3, 0.3  # seconds
 
@@ -56,7 +55,11 @@ def _written_over(path: Path, names: Sequence[str], wrong: Mapping[str, str]) ->
     """Was everything that is looked for written anew, later than the ``.pdamp``?"""
     written = path.stat().st_mtime
     # the host does not know of the moving average
-    names = [name for name in names if name.endswith((".pdparams", ".pdopt")) and not name.endswith(_AVERAGE)]
+    names = [
+        name
+        for name in names
+        if name.endswith((".pdparams", ".pdopt")) and not name.endswith(f"{pdamp.AVERAGE}.pdparams")
+    ]
     files = [path.parent / name for name in names]
     changed = {path.parent / name for name in wrong}
     return bool(files) and all(f in changed and f.is_file() and f.stat().st_mtime >= written for f in files)

@@ -23,6 +23,8 @@ from paddle_amp_plugin.messages import tr
 FORMAT = "paddle-amp checkpoint"
 VERSION = 1
 SUFFIX = ".pdamp"
+#: ``<prefix>_ema.pdparams`` beside ``<prefix>.pdparams``: the moving average of the weights.
+AVERAGE = "_ema"
 
 _CONFIG = ConfigDict(extra="ignore", allow_inf_nan=False)
 

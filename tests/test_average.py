@@ -88,7 +88,8 @@ def test_a_checkpoint_without_one_starts_it_from_its_weights(tmp_path) -> None:
         run.steps(range(2), bad=())
         run.save(tmp_path)
         before = weights(run)
-    paddle.save({k: paddle.zeros_like(v) for k, v in run.model.state_dict().items()}, str(tmp_path / "latest_ema.pdparams"))
+    foreign = {name: paddle.zeros_like(value) for name, value in run.model.state_dict().items()}
+    paddle.save(foreign, str(tmp_path / "latest_ema.pdparams"))
     again = small.resumed(tmp_path / "latest", {"dtype": "float16", "ema": {"decay": DECAY}})
     assert len([line for line in again.lines.said if "no moving average" in line]) == 1
     assert "amp: differs from the checkpoint: amp.ema.decay: None -> 0.7" in again.lines.said

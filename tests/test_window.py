@@ -174,8 +174,13 @@ def test_shares_and_corrections() -> None:
 
 @pytest.mark.parametrize(
     "state",
-    [{"count": 0, "planned": 3, "samples": 0, "first": 0}, {"count": 3, "planned": 3, "samples": 6, "first": 2}]
-    + [{"count": 1}, {"count": 1, "planned": 3, "samples": -1, "first": 2}, {"count": "x", "planned": 3}],
+    [
+        {"count": 0, "planned": 3, "samples": 0, "first": 0},
+        {"count": 3, "planned": 3, "samples": 6, "first": 2},
+        {"count": 1, "planned": 3, "samples": -1, "first": 2},
+        {"count": "x", "planned": 3, "samples": 2, "first": 2},
+        {"count": 1},
+    ],
 )
 def test_what_is_no_state_of_a_window(state) -> None:
     with pytest.raises(ValueError):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from paddle_amp_plugin import pdamp
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.hosts import paddleocr
 from paddle_amp_plugin.hosts.paddleocr_args import parse, preflight
@@ -148,7 +149,10 @@ def say_next(controller: paddleocr.Controller, tools: str) -> None:
     if controller.config is None or int(os.environ.get("PADDLE_TRAINER_ID", "0")):
         return
     folder = Path(str(controller.config["Global"]["save_model_dir"]))
-    weights = next((folder / n for n in ("best_accuracy", "latest") if (folder / f"{n}.pdparams").is_file()), None)
+    names = ["best_accuracy", "latest"]
+    if controller.plan is not None and controller.plan.ema_decay is not None:
+        names = [f"{name}{pdamp.AVERAGE}" for name in names] + names  # what was evaluated
+    weights = next((folder / n for n in names if (folder / f"{n}.pdparams").is_file()), None)
     if weights is None:
         return
     kind = controller.config.get("Architecture", {}).get("model_type", "rec")

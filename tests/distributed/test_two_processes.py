@@ -42,20 +42,36 @@ def test_gradients_are_the_mean_of_both(tmp_path, level) -> None:
     first, second = launch(tmp_path, steps=8, faulty_from=99, level=level, dtype="float16", fp32_layers=["big"])
     the_same(first, second)
     assert first["skips"] == 0
+    reference(first, [0.5, 1.5], updates=8)
+
+
+def reference(found: dict, values: list[float], *, updates: int) -> None:
+    """The weights in ``found`` are those of plain FP32 Paddle with a batch of 8 rows of each of ``values``."""
     paddle.seed(5)
     model = Beyond()
     start = model.last.weight.numpy().copy()
     optimizer = paddle.optimizer.SGD(0.5, parameters=model.parameters())
-    x = np.concatenate([np.full((8, 4), 0.5, "float32"), np.full((8, 4), 1.5, "float32")])
-    for _ in range(8):
+    x = np.concatenate([np.full((8, 4), value, "float32") for value in values])
+    for _ in range(updates):
         ((model(paddle.to_tensor(x)) - 0.3) ** 2).mean().backward()
         optimizer.step()
         optimizer.clear_grad()
     for name, expected in model.state_dict().items():
-        found = np.frombuffer(bytes.fromhex(first["state"][name]), "float32").reshape(expected.shape)
-        np.testing.assert_allclose(found, expected.numpy(), rtol=2e-3, atol=1e-4, err_msg=name)
+        value = np.frombuffer(bytes.fromhex(found["state"][name]), "float32").reshape(expected.shape)
+        np.testing.assert_allclose(value, expected.numpy(), rtol=2e-3, atol=1e-4, err_msg=name)
     assert np.abs(model.last.bias.numpy()).max() > 0.02, "it must have learned something to be a test"
     assert not np.array_equal(start, model.last.weight.numpy())
+
+
+@pytest.mark.parametrize("level", ["O1", "O2"])
+def test_windows_of_two_batches_on_each_of_both(tmp_path, level) -> None:
+    """Against one FP32 process that has all four batches; at O2 the gradients are added up in FP32."""
+    first, second = launch(
+        tmp_path, steps=12, faulty_from=99, level=level, dtype="float16", fp32_layers=["big"], accumulate_steps=2
+    )
+    the_same(first, second)
+    assert (first["steps"], first["skips"]) == (6, 0)
+    reference(first, [0.5, 0.75, 1.5, 1.75], updates=6)
 
 
 @pytest.mark.parametrize("level", ["O1", "O2"])

@@ -33,10 +33,10 @@ def main(folder: Path, amp: dict, steps: int, faulty_from: int) -> None:
     session.prepare(model, optimizer)
     parallel = paddle.DataParallel(model)
     loss = Loss(lambda out, y: ((out - y) ** 2).mean())
-    scales, weights = [], []
+    scales, weights, windows = [], [], session.plan.accumulate_steps
     with session.attach(parallel, loss, optimizer):
         for step in range(steps):
-            value = 2000.0 if rank == 1 and step >= faulty_from else 0.5 + rank
+            value = 2000.0 if rank == 1 and step >= faulty_from else 0.5 + rank + 0.25 * (step % windows)
             x = paddle.to_tensor(np.full((8, 4), value, "float32"))
             out = parallel(x)
             loss(out, paddle.to_tensor(np.full((8, 1), 0.3, "float32"))).backward()
