@@ -22,17 +22,21 @@ LOOKS, BETWEEN_LOOKS = 3, 0.3  # seconds
 def read(prefix: Path, *, say: Callable[[str], None], weights_only: bool = False) -> Pdamp | None:
     """The state beside the checkpoint ``prefix`` (a path without extension); None if the host alone wrote it.
 
-    Finishes an interrupted replacement first. ``weights_only``: only the ``.pdparams`` has to be whole. Raises
+    Finishes an interrupted replacement first. ``weights_only``: only the ``.pdparams`` has to be whole (that of a
+    moving average, ``<prefix>_ema``, belongs to the checkpoint ``<prefix>``). Raises
     AmpError: AMP090 a file is damaged or missing (other whole checkpoints of the folder are named), AMP092 / AMP093
     the ``.pdamp`` itself, AMP091 a replacement cannot be finished.
     """
-    path = Path(f"{prefix}{pdamp.SUFFIX}")
+    owner = prefix.with_name(prefix.name.removesuffix(pdamp.AVERAGE)) if weights_only else prefix
+    path = Path(f"{owner}{pdamp.SUFFIX}")
     for look in range(LOOKS):
-        recover(prefix.parent, prefix.name)
+        recover(owner.parent, owner.name)
         if not path.is_file():
             return None
         saved = pdamp.read(path)
         entries = [e for e in saved.files if not weights_only or e.name == f"{prefix.name}.pdparams"]
+        if weights_only and not entries:
+            return None
         wrong = pdamp.differing(path.parent, entries)
         if not wrong:
             return saved

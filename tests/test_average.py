@@ -6,6 +6,8 @@ import numpy as np
 import paddle
 import pytest
 
+from paddle_amp_plugin.checkpoint_files import read
+from paddle_amp_plugin.errors import AmpError
 from tests.checkpoint import small
 
 DECAY = 0.7
@@ -79,6 +81,22 @@ def test_the_file_beside_the_checkpoint_is_a_model_of_its_own(tmp_path, level) -
     kept = paddle.load(str(tmp_path / "latest.pdparams"), return_numpy=True)
     assert all(np.array_equal(kept[name], masters[name]) for name in masters)
     assert not np.array_equal(saved["conv.weight"], kept["conv.weight"])
+
+
+def test_it_is_whole_or_said_to_be_damaged(tmp_path) -> None:
+    """The digest is in the ``.pdamp`` of the checkpoint it belongs to."""
+    run = small.start({"dtype": "float16", "ema": {"decay": DECAY}})
+    with run.session.attach(run.model, None, run.optimizer):
+        run.steps([0], bad=())
+        run.save(tmp_path)
+    path = tmp_path / "latest_ema"
+    assert read(path, say=print, weights_only=True).step == 1
+    (tmp_path / "latest_ema.pdparams").write_bytes(b"half a file")
+    for prefix, weights_only in ((path, True), (tmp_path / "latest", False)):
+        with pytest.raises(AmpError) as caught:
+            read(prefix, say=print, weights_only=weights_only)
+        assert caught.value.code == "AMP090" and "latest_ema.pdparams" in str(caught.value)
+    assert read(tmp_path / "latest", say=print, weights_only=True).step == 1
 
 
 def test_a_checkpoint_without_one_starts_it_from_its_weights(tmp_path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from paddle_amp_plugin import pdamp
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.export.folder import check_folder
 from paddle_amp_plugin.export.wanted import METHODS, Wanted
@@ -35,6 +36,14 @@ def export(
     from paddle_amp_plugin.hosts.paddleocr_run import require_paddle
 
     require_paddle()
+    if checkpoint.with_name(f"{checkpoint.name}{pdamp.AVERAGE}.pdparams").is_file():
+        _say(
+            tr(
+                "this exports the trained weights; evaluated was their moving average: {c}",
+                "导出的是训练得到的权重；评估所用的是其滑动平均：{c}",
+                c=f"{checkpoint}{pdamp.AVERAGE}",
+            )
+        )
     wanted = Wanted(out, onnx, int8, qat_steps)  # type: ignore[arg-type]
     if config is not None:
         from paddle_amp_plugin.hosts.paddleocr_export import export_checkpoint
