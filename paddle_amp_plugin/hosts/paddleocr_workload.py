@@ -71,7 +71,7 @@ class Builder(paddleocr.Controller):
         self.missing: AmpError | None = None
         self.device: Any = None
         self.called: Called | None = None
-        self.train_function: Any = None
+        self.random: Any = None
         self._open = True
 
     def merge_config(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -113,8 +113,11 @@ class Builder(paddleocr.Controller):
         return _NoLoader()
 
     def train(self, wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        from paddle_amp_plugin.rng import rng_state
+
         arguments = bound(wrapped, args, kwargs)
-        self.built, self.train_function, self._open = arguments, wrapped, False
+        self.built, self._open = arguments, False
+        self.random = rng_state()  # where the host's loop would go on drawing
         self.called = how_called(wrapped, arguments)
         return None
 
@@ -180,9 +183,9 @@ class OcrWorkload:
         return model
 
     def _seed(self) -> None:
-        from ppocr.utils.utility import set_seed  # type: ignore[import-not-found]
+        from paddle_amp_plugin.rng import set_rng_state
 
-        set_seed(self.seed)
+        set_rng_state(self._builder.random)
 
     def build_criterion(self) -> Any:
         from ppocr.losses import build_loss  # type: ignore[import-not-found]

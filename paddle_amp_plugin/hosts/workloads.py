@@ -57,10 +57,10 @@ class Workload(Protocol):
         """The host's loss object; a call of its own for each model that is trained at the same time."""
 
     def loss(self, model: Any, batch: Any, criterion: Any = None) -> Any:
-        """Forward pass and loss, called as the host calls them: a scalar tensor. ``criterion``: by default one of its own."""
+        """Forward pass and loss, as the host calls them: a scalar tensor. ``criterion``: one of its own if None."""
 
     def build_optimizer(self, model: Any) -> tuple[Any, Any]:
-        """(optimizer, schedule): the host's own. ``schedule.step()`` is due after every update; None if LR is constant."""
+        """(optimizer, schedule): the host's own. ``schedule.step()`` is due after each update; None: constant LR."""
 
     def train_batches(self) -> Iterator[Any]:
         """The host's own loader, without end, the same batches at every call. One pass is open at a time.

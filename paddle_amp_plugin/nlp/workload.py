@@ -117,7 +117,9 @@ class NlpWorkload:
         trainer.model, trainer.optimizer, trainer.lr_scheduler = model, None, None
         epochs = float(self.recipe.trainer.get("num_train_epochs", 3))
         steps = int(self.recipe.trainer.get("max_steps", 0) or 0)
-        trainer.create_optimizer_and_scheduler(num_training_steps=steps if steps > 0 else int(epochs * self.steps_per_epoch))
+        trainer.create_optimizer_and_scheduler(
+            num_training_steps=steps if steps > 0 else int(epochs * self.steps_per_epoch)
+        )
         return trainer.optimizer, trainer.lr_scheduler
 
     def train_batches(self) -> Iterator[Any]:
@@ -174,13 +176,17 @@ class NlpWorkload:
 
 def _row(task: str, tokens: Any, longest: int, labels: int, index: int) -> Row:
     if task == "sentence_pair":
-        return {"text": "".join(tokens(longest // 2)), "text_pair": "".join(tokens(longest // 2)), "label": index % labels}
+        return {
+            "text": "".join(tokens(longest // 2)),
+            "text_pair": "".join(tokens(longest // 2)),
+            "label": index % labels,
+        }
     if task == "token_classification":
         words = tokens(longest)
         return {"tokens": words, "labels": [i % labels for i in range(len(words))]}
     if task == "question_answering":
         context = "".join(tokens(longest))
-        answers = {"text": [context[:1]], "answer_start": [0]}
-        return {"id": str(index), "context": context, "question": "".join(tokens(8)), "answers": answers}
+        question = "".join(tokens(8))
+        return {"id": str(index), "context": context, "question": question, "answers": [(context[:1], 0)]}
     row: Row = {"text": "".join(tokens(longest))}
     return row if task == "masked_lm" else {**row, "label": index % labels}

@@ -167,7 +167,12 @@ def distillation(folder: Path, batch: int = 2) -> dict[str, Any]:
         },
         Loss={"name": "CombinedLoss", "loss_config_list": [{"DistillationCTCLoss": ctc}]},
         PostProcess={"name": "DistillationCTCLabelDecode", "model_name": ["Student", "Teacher"], "key": "head_out"},
-        Metric={"name": "DistillationMetric", "base_metric_name": "RecMetric", "main_indicator": "acc", "key": "Student"},
+        Metric={
+            "name": "DistillationMetric",
+            "base_metric_name": "RecMetric",
+            "main_indicator": "acc",
+            "key": "Student",
+        },
         Train=train,
     )
 

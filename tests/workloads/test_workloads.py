@@ -91,6 +91,8 @@ def test_it_trains_as_the_host_does(tmp_path):
     tiny.make_data(tmp_path)
     document = tiny.config(tmp_path, tmp_path / "out", epochs=1, amp=False)
     document["Global"].update(print_batch_step=1, log_smooth_window=1, cal_metric_during_train=False)
+    if paddle.__version__.startswith("2."):  # there a generator's state cannot be read without starting it anew
+        document["Architecture"]["Backbone"]["last_drop"] = 0.0
     document["Optimizer"]["lr"] = {"name": "Cosine", "learning_rate": 0.01, "warmup_epoch": 1}
     path = tiny.write(tmp_path / "c.yml", document)
     result = tiny.tool("train", "-c", str(path), cwd=tmp_path)
