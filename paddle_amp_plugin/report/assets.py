@@ -2,10 +2,12 @@
 
 CSS = """
 :root { color-scheme: light dark; --bg: #f5f6f8; --card: #fff; --ink: #1c2330; --soft: #667085; --line: #e3e7ee;
-  --c1: #2563eb; --c2: #d97706; --skip: #dc2626; --good: #15803d; --warn: #b45309; --bad: #b91c1c;
+  --c1: #2563eb; --c2: #d97706; --c3: #0d9488; --c4: #9333ea;
+  --skip: #dc2626; --good: #15803d; --warn: #b45309; --bad: #b91c1c;
   --held: rgba(21, 128, 61, .08); --code: #f1f3f7; }
 @media (prefers-color-scheme: dark) { :root { --bg: #10141b; --card: #181e28; --ink: #e6eaf1; --soft: #98a3b5;
-  --line: #2a3341; --c1: #6ea8fe; --c2: #fbbf24; --skip: #f87171; --good: #4ade80; --warn: #fbbf24; --bad: #f87171;
+  --line: #2a3341; --c1: #6ea8fe; --c2: #fbbf24; --c3: #2dd4bf; --c4: #c084fc;
+  --skip: #f87171; --good: #4ade80; --warn: #fbbf24; --bad: #f87171;
   --held: rgba(74, 222, 128, .09); --code: #0f141c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--bg); color: var(--ink); font: 15px/1.5 system-ui, -apple-system, "Segoe UI",
@@ -41,6 +43,7 @@ output, .legend { color: var(--soft); font-size: 12px; font-variant-numeric: tab
 .key { display: inline-block; width: 10px; height: 10px; border-radius: 50%; background: var(--c1);
   margin: 0 4px 0 8px; }
 .key.grad { background: var(--c2); border-radius: 0; transform: rotate(45deg) scale(.8); }
+.key.k2 { background: var(--c2); } .key.k3 { background: var(--c3); } .key.k4 { background: var(--c4); }
 .key.rug { background: var(--skip); border-radius: 0; width: 3px; }
 svg { display: block; width: 100%; height: auto; margin-top: 6px; touch-action: pan-y; }
 svg text { fill: var(--soft); font-size: 10.5px; }
@@ -49,6 +52,7 @@ svg .tick.y, svg .name { text-anchor: end; }
 svg .tick.x, svg .limit-label, svg .break, svg .cross { text-anchor: middle; }
 svg .curve { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 svg .c1 { stroke: var(--c1); } svg .c2 { stroke: var(--c2); }
+svg .c3 { stroke: var(--c3); } svg .c4 { stroke: var(--c4); }
 svg .faint { stroke: var(--c1); stroke-width: 1; opacity: .35; }
 svg .rug { stroke: var(--skip); stroke-width: 1.4; } svg .skip { fill: var(--skip); }
 svg .break, svg .cross { fill: var(--skip); font-size: 13px; font-weight: 700; }

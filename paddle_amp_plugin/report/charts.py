@@ -26,12 +26,16 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """One curve. ``points``: (step, value) of finite values; ``breaks``: steps whose value was not finite."""
+    """One curve. ``points``: (step, value) of finite values; ``breaks``: steps whose value was not finite.
+
+    ``tone``: 1 to 4, a colour of its own and an entry in the legend; 0 for a chart of one colour.
+    """
 
     label: Text
     points: tuple[Point, ...]
     look: Literal["line", "faint", "step"] = "line"
     breaks: tuple[int, ...] = ()
+    tone: int = 0
 
 
 @dataclass(frozen=True)

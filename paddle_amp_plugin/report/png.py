@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,17 @@ from paddle_amp_plugin.report.words import Advice, Text, advice, number
 _CJK = ("Noto Sans CJK SC", "Noto Sans SC", "Source Han Sans SC", "WenQuanYi Zen Hei", "PingFang SC", "Heiti TC",
         "Microsoft YaHei", "SimHei")  # fmt: skip
 _BLUE, _ORANGE, _RED, _GREEN, _SOFT = "#2563eb", "#d97706", "#dc2626", "#15803d", "#667085"
+_TONES = ("", _BLUE, _ORANGE, "#0d9488", "#9333ea")
 _LEVELS = {"good": _GREEN, "warn": "#b45309", "bad": "#b91c1c"}
 
 
 def write_png(data: RunData, path: Path, language: str = "en") -> Path:
-    """Draws the report into ``path``; returns it. Raises ``AmpError`` (AMP085) where matplotlib is missing.
+    """Draws the report into ``path``; returns it. Raises ``AmpError`` (AMP085) where matplotlib is missing."""
+    return draw_png(path, language, lambda figure, chosen: _draw(figure, data, chosen))
+
+
+def draw_png(path: Path, language: str, draw: Callable[[Any, str], None], *, height: float = 9.4) -> Path:
+    """A picture 11 inches wide that ``draw(figure, language)`` fills; see ``write_png``.
 
     Without a font that has Chinese characters the picture is in English, whatever ``language`` is.
     """
@@ -42,35 +49,42 @@ def write_png(data: RunData, path: Path, language: str = "en") -> Path:
         family = next((name for name in _CJK if name in installed), "")
         language, family = ("zh", family) if family else ("en", "DejaVu Sans")
     with matplotlib.rc_context({"font.family": [family, "DejaVu Sans"], "font.size": 9, "axes.unicode_minus": False}):
-        figure = Figure(figsize=(11, 9.4), dpi=110, layout="constrained")
+        figure = Figure(figsize=(11, height), dpi=110, layout="constrained")
         FigureCanvasAgg(figure)
-        _draw(figure, data, language)
+        draw(figure, language)
         figure.savefig(path, format="png")
     return path
 
 
 def _draw(figure: Any, data: RunData, language: str) -> None:
-    words: Advice = advice(data)
-    figure.suptitle(words.headline.of(language), color=_LEVELS[words.level], fontsize=13, weight="bold", wrap=True)
+    head(figure, advice(data), language)
     shown = charts.step_charts(data)
     ranges = charts.ranges(data)
     grid = figure.add_gridspec(3, 2, height_ratios=(1, 1, 1.35))
     for index, chart in enumerate(shown[:4]):
-        _step_axes(figure.add_subplot(grid[index // 2, index % 2]), chart, language)
+        step_axes(figure.add_subplot(grid[index // 2, index % 2]), chart, language)
     histogram = charts.norm_histogram(data.events)
     if ranges is not None:
-        _range_axes(figure.add_subplot(grid[2, 0]), ranges, language)
+        range_axes(figure.add_subplot(grid[2, 0]), ranges, language)
     if histogram is not None and histogram.counts:
         _histogram_axes(figure.add_subplot(grid[2, 1]), histogram, language)
 
 
-def _step_axes(axes: Any, chart: charts.Chart, language: str) -> None:
+def head(figure: Any, words: Advice, language: str) -> None:
+    """The verdict's headline over a picture, in its colour."""
+    figure.suptitle(words.headline.of(language), color=_LEVELS[words.level], fontsize=13, weight="bold", wrap=True)
+
+
+def step_axes(axes: Any, chart: charts.Chart, language: str) -> None:
     for series in chart.series:
         if series.points:
             xs, ys = zip(*series.points, strict=True)
             faint = series.look == "faint"
-            axes.plot(xs, ys, color=_BLUE, lw=0.8 if faint else 1.5, alpha=0.35 if faint else 1.0,
+            axes.plot(xs, ys, color=_TONES[series.tone or 1], label=series.label.of(language),
+                      lw=0.8 if faint else 1.5, alpha=0.35 if faint else 1.0,
                       drawstyle="steps-post" if series.look == "step" else "default")  # fmt: skip
+    if any(series.tone for series in chart.series):
+        axes.legend(fontsize=7, frameon=False)
     if chart.base:
         axes.set_yscale("log", base=chart.base)
         axes.yaxis.set_major_formatter(lambda value, _: number(value))
@@ -83,7 +97,7 @@ def _step_axes(axes: Any, chart: charts.Chart, language: str) -> None:
     _dress(axes, chart.title, language)
 
 
-def _range_axes(axes: Any, ranges: charts.Ranges, language: str) -> None:
+def range_axes(axes: Any, ranges: charts.Ranges, language: str) -> None:
     rows = ranges.rows
     axes.axvspan(charts.FLOAT16_TINY, charts.FLOAT16_MAX, color=_GREEN, alpha=0.08)
     for limit in (charts.FLOAT16_TINY, charts.FLOAT16_MAX):

@@ -69,7 +69,7 @@ def step_chart(chart: Chart) -> str:
     x = _Axis(chart.first, chart.last, LEFT, WIDTH - RIGHT)
     y = _Axis(low, high, HEIGHT - BOTTOM, TOP, chart.base)
     parts = [_grid_y(y, chart), _grid_x(x), _rug(chart.marks, x)]
-    parts += [_curve(s, x, y, index) for index, s in enumerate(chart.series)]
+    parts += [_curve(s, x, y) for s in chart.series]
     if chart.key == "scale" and len(chart.marks) <= DOTS:
         parts.append(_dots(chart, x, y))
     breaks = sorted({step for s in chart.series for step in s.breaks})
@@ -122,15 +122,11 @@ def _rug(marks: Sequence[int], x: _Axis) -> str:
     return f'<path class="rug" d="{"".join(f"M{p:g} {base}v-7" for p in places)}" />'
 
 
-def _curve(series: Series, x: _Axis, y: _Axis, index: int) -> str:
+def _curve(series: Series, x: _Axis, y: _Axis) -> str:
     if not series.points:
         return ""
     path = _path([(x.at(a), y.at(b)) for a, b in series.points], steps=series.look == "step")
-    colour = "c1" if index == 0 else "c2"
-    if series.look == "faint":
-        colour = "faint"
-    elif index:
-        colour = "c1"
+    colour = "faint" if series.look == "faint" else f"c{series.tone or 1}"
     return f'<path class="curve {colour}" d="{path}" />'
 
 
