@@ -78,7 +78,24 @@ def read_amp(
     config = _build(total, by_key, problems, host)
     if problems:
         raise ConfigError(problems, source=source)
+    if config is None and _fallback is not None:
+        return read_amp({"amp": _fallback}, host=host, source="paddle_amp_plugin.enable")
     return config
+
+
+_fallback: Any = None
+
+
+def fall_back_to(amp: Any) -> None:
+    """What ``read_amp`` gives for configs that do not ask for AMP, in this process; None: nothing.
+
+    ``amp``: a value of the key. Raises ConfigError if it is none.
+    """
+    global _fallback
+    _fallback = None
+    if amp is not None:
+        read_amp({"amp": amp}, source="paddle_amp_plugin.enable")
+    _fallback = amp
 
 
 def _build(total: Place, by_key: bool, problems: list[Any], host: Host) -> AmpConfig | None:

@@ -30,6 +30,17 @@ def guarded(action: Callable[[], object]) -> int:
         return _say(describe(error), UNEXPECTED, error)
 
 
+def ours(error: BaseException) -> bool:
+    """Is it one message for the user, and no traceback: an AmpError (also as a reader process's text), or Ctrl-C?"""
+    return isinstance(error, AmpError | KeyboardInterrupt) or _carried(error) is not None
+
+
+def _carried(error: BaseException) -> str | None:
+    """One of ours that a worker process of the DataLoader turned into text."""
+    found = re.search(r"\[AMP\d{3}\].*", str(error), re.DOTALL)
+    return found.group(0).strip() if found else None
+
+
 def _say(text: str, code: int, error: BaseException) -> int:
     sys.stdout.flush()
     if os.environ.get("PADDLE_AMP_DEBUG", "") not in ("", "0"):
@@ -49,9 +60,9 @@ def _exit_code(error: SystemExit) -> int:
 
 def describe(error: BaseException) -> str:
     """One message for an exception that is not ours: what, where, and how to see more."""
-    carried = re.search(r"\[AMP\d{3}\].*", str(error), re.DOTALL)
-    if carried:  # one of ours that a worker process of the DataLoader turned into text
-        return carried.group(0).strip()
+    carried = _carried(error)
+    if carried is not None:
+        return carried
     if isinstance(error, ModuleNotFoundError) and error.name:
         package = error.name.split(".")[0]
         return (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from paddle_amp_plugin import activation
 from paddle_amp_plugin.cli.commands import export, rehearse, report, run, version
 from paddle_amp_plugin.messages import tr
 
@@ -25,4 +26,5 @@ for verb in (run, rehearse, report, export, version):
 
 def main() -> None:
     """Entry point of ``paddle-amp`` and ``python -m paddle_amp_plugin``."""
+    activation.stop()
     app(prog_name="paddle-amp")

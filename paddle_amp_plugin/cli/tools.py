@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from paddle_amp_plugin import activation
 from paddle_amp_plugin.cli.errors import guarded
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
@@ -46,6 +47,8 @@ def config_of(argv: Sequence[str]) -> str | None:
 
 def main(name: str, argv: Sequence[str], file: str) -> int:
     """Runs a tool on what ``-c`` names; returns the exit code. ``file`` is our own script."""
+
+    activation.stop()
 
     def action() -> None:
         from paddle_amp_plugin.nlp.recipe import looks_nlp

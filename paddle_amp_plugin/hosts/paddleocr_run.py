@@ -31,7 +31,7 @@ def run_tool(name: str, argv: Sequence[str], *, paddleocr_dir: str | None, inste
     """
     preflight(argv, training=name == "train")
     tree = find_tree(paddleocr_dir)
-    _run(tree, tree.script(name), argv, instead_of=instead_of, tools=f"python {_shown(instead_of)}/")
+    _run(tree, tree.script(name), argv, instead_of=instead_of, tools=f"python {shown_folder(instead_of)}/")
 
 
 def run_script(
@@ -52,7 +52,7 @@ def run_script(
         return
     if path.stem in TOOLS or parse(argv).config_path is not None:
         preflight(argv, training=path.stem == "train")
-    _run(tree, path, argv, tools=f"paddle-amp run {_shown(path.parent)}/")
+    _run(tree, path, argv, tools=f"paddle-amp run {shown_folder(path.parent)}/")
 
 
 def require_paddle() -> None:
@@ -64,7 +64,7 @@ def require_paddle() -> None:
         )
 
 
-def _shown(folder: Path) -> str:
+def shown_folder(folder: Path) -> str:
     """A folder as the user would type it: relative to the current one where that is shorter."""
     return _quoted(min(os.path.relpath(folder), str(folder), key=len))
 
