@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paddle_amp_plugin.lint.module import Module
-from paddle_amp_plugin.lint.names import SCOPES
+from paddle_amp_plugin.lint.names import SCOPES, Function
 from paddle_amp_plugin.lint.values import argument, end_of
 
 Kind = Literal["scale", "backward", "unscale", "clip", "step", "update", "minimize", "optimizer", "clear"]
@@ -192,5 +192,6 @@ def _last(node: ast.AST) -> str:
 def bodies(module: Module) -> Iterator[tuple[ast.AST, list[ast.stmt]]]:
     """The module's own statements, and each function's."""
     yield module.tree, module.tree.body
-    for function in [*module.names.all(ast.FunctionDef), *module.names.all(ast.AsyncFunctionDef)]:
+    functions: list[Function] = [*module.names.all(ast.FunctionDef), *module.names.all(ast.AsyncFunctionDef)]
+    for function in functions:
         yield function, function.body

@@ -24,6 +24,8 @@ _WEIGHTS = re.compile(
 )
 #: … and of functions that choose the next token.
 _GENERATING = re.compile(r"(?<![a-z])(generate|generation|beam search|sample)(?![a-z])")
+#: Gradients and updates: casts there are part of an optimizer.
+_UPDATES = re.compile(r"(?<![a-z])(optimi[sz]er|clip|grad|gradient)(?![a-z])")
 #: Bases whose ``forward`` is a pair of a forward and a backward written by hand.
 _BY_HAND = frozenset({"PyLayer", "LegacyPyLayer", "EagerPyLayer", "Function"})
 
@@ -35,10 +37,22 @@ class Module:
         self.path = path
         self.text = text
         self.tree = tree
-        self.names = Names(tree)
-        self.values = Values(self.names)
-        self.calls = self.names.all(ast.Call)
-        self.binops = self.names.all(ast.BinOp)
+
+    @cached_property
+    def names(self) -> Names:
+        return Names(self.tree)
+
+    @cached_property
+    def values(self) -> Values:
+        return Values(self.names)
+
+    @cached_property
+    def calls(self) -> list[ast.Call]:
+        return self.names.all(ast.Call)
+
+    @cached_property
+    def binops(self) -> list[ast.BinOp]:
+        return self.names.all(ast.BinOp)
 
     @cached_property
     def lines(self) -> list[str]:
@@ -134,6 +148,11 @@ class Module:
         names = [a.name for a in self.names.ancestors(node) if isinstance(a, (*FUNCTIONS, ast.ClassDef))]
         return any(_WEIGHTS.search(_words(name)) for name in names)
 
+    def updates(self, node: ast.AST) -> bool:
+        """Whether this is an optimizer's or a gradient clip's code, by its class or function outside of any Layer."""
+        names = [a.name for a in self.names.ancestors(node) if isinstance(a, (*FUNCTIONS, ast.ClassDef))]
+        return not self.in_layer(node) and any(_UPDATES.search(_words(name)) for name in names)
+
     def generates(self, node: ast.AST) -> bool:
         """Whether this is code for inference or for choosing the next token, by its functions' and classes' names."""
         for item in self.names.ancestors(node):
@@ -193,8 +212,9 @@ class Module:
 
     def _mentions_half(self, test: ast.expr) -> bool:
         for compare in (n for n in ast.walk(test) if isinstance(n, ast.Compare)):
-            for side in ast.walk(compare):
-                if isinstance(side, (ast.Constant, ast.Attribute, ast.Name)) and self.values.dtype(side) in HALF:
+            for side in (compare.left, *compare.comparators):
+                sides = side.elts if isinstance(side, (ast.Tuple, ast.List, ast.Set)) else [side]
+                if any(self.values.dtype(one) in HALF for one in sides):
                     return True
         return False
 

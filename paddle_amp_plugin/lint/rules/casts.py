@@ -162,8 +162,15 @@ def check(module: Module) -> Iterator[Hit]:
         return
     for call in module.calls:
         found = _cast(module, call) or _parameter(module, call)
-        if found is not None and not module.by_hand(call) and not module.asks_for_half(call):
-            yield found
+        if found is None or module.by_hand(call) or module.asks_for_half(call) or _for_a_kernel(module, call):
+            continue
+        yield found
+
+
+def _for_a_kernel(module: Module, call: ast.Call) -> bool:
+    """Whether the cast stands in an argument of a flash attention, which takes half precision only."""
+    outer = (a.func for a in module.names.ancestors(call) if isinstance(a, ast.Call))
+    return any("flash" in module.code(function).lower() for function in outer)
 
 
 def _cast(module: Module, call: ast.Call) -> Hit | None:
@@ -194,7 +201,7 @@ def _hit(module: Module, rule: Rule, call: ast.Call, tensor: ast.expr | None, dt
 
 
 def _said(module: Module, rule: Rule, call: ast.Call, tensor: ast.expr, dtype: str) -> Hit | None:
-    if module.is_numpy(tensor) or (module.after_training(call) and not module.in_layer(call)):
+    if module.is_numpy(tensor) or module.updates(call) or (module.after_training(call) and not module.in_layer(call)):
         return None
     dtype = "float16" if dtype == "half" else dtype
     message = tr("{t} is cast to {d} by hand", "{t} 被手工转换为 {d}", t=f"`{module.code(tensor)}`", d=dtype)
@@ -236,11 +243,11 @@ def _parameter(module: Module, call: ast.Call) -> Hit | None:
         dtype = module.values.dtype(argument(call, 2 if module.names.paddle_name(call.func) is None else 1, "dtype"))
     else:
         return None
-    if dtype not in HALF:
+    if dtype not in HALF or module.after_training(call):
         return None
     message = tr("{f} makes {d} parameters", "{f} 创建 {d} 参数", f=f"`{module.code(call.func)}`", d=dtype)
     fix = tr(
         "create in FP32; `paddle.amp.decorate` makes the half copy",
         "以 FP32 创建；半精度副本由 `paddle.amp.decorate` 生成",
     )
-    return Hit(PARAMETER, call, message, fix, "note" if module.after_training(call) else None)
+    return Hit(PARAMETER, call, message, fix)

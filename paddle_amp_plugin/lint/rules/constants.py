@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 
@@ -232,6 +233,8 @@ def _call_may_be_half(module: Module, call: ast.Call) -> bool:
     name = module.names.paddle_name(call.func)
     if name is not None:
         return name not in _MAKERS and any(_is_activation(module, a) for a in call.args)
+    if isinstance(call.func, ast.Name) and call.func.id not in dir(builtins):
+        return any(_is_activation(module, a) for a in call.args)
     return isinstance(call.func, ast.Attribute) and _is_activation(module, call.func.value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from paddle_amp_plugin.lint.findings import Hit, Rule, Text
@@ -107,6 +108,7 @@ class Norm(paddle.nn.Layer):
 )
 RULES = (BCE, LOG, EPSILON)
 
+_FULL_PRECISION = re.compile(r"(^|_)(masks?|labels?|weights?|gt|valid|count|num)(_|$)", re.IGNORECASE)
 _SAVED_BY_EPSILON = frozenset({"log", "sqrt", "rsqrt", "log2", "log10", "reciprocal", "divide"})
 
 
@@ -219,19 +221,24 @@ def _clip(module: Module, call: ast.Call) -> Hit | None:
         and module.names.dotted(call.func) is None
     ):
         lowest, tensor = argument(call, 0, "min"), call.func.value
-    if lowest is None or tensor is None or _is_float32(module, tensor) or module.is_numpy(tensor):
+    if lowest is None or tensor is None or _is_full_precision(module, tensor):
         return None
     return next(_vanishing(module, lowest), None)
 
 
 def _epsilon(module: Module, node: ast.BinOp) -> Iterator[Hit]:
     for small, other in ((node.right, node.left), (node.left, node.right)):
-        if module.values.number(other) is None and not _visibly_float32(module, other) and not module.is_numpy(other):
+        if module.values.number(other) is None and not _is_full_precision(module, other):
             yield from _vanishing(module, small)
 
 
-def _visibly_float32(module: Module, node: ast.expr) -> bool:
-    return any(_is_float32(module, n) for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Name)))
+def _is_full_precision(module: Module, node: ast.expr) -> bool:
+    """Visibly cast to FP32, numpy's, or by all its names made of parameters, labels and masks, which are FP32."""
+    parts = [n for n in ast.walk(node) if isinstance(n, (ast.Call, ast.Name))]
+    if module.is_numpy(node) or any(_is_float32(module, part) for part in parts):
+        return True
+    names = [n.id for n in parts if isinstance(n, ast.Name) and module.names.dotted(n) is None and n.id != "self"]
+    return bool(names) and all(_FULL_PRECISION.search(name) for name in names)
 
 
 def _vanishing(module: Module, node: ast.expr) -> Iterator[Hit]:

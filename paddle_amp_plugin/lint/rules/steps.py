@@ -56,7 +56,13 @@ def _optimizer_beside_scaler(events: list[Event]) -> Iterator[Hit]:
             if event.kind != "optimizer":
                 continue
             before = [s for s in scaled if s.before(event) and s.with_(event)]
-            own = [p for p in plain if p.before(event) and p.with_(event) and (not before or before[-1].before(p))]
+            # a later backward of another loss, as a second optimizer's
+            own = [
+                p
+                for s in before[-1:]
+                for p in plain
+                if s.before(p) and p.before(event) and p.with_(event) and p.with_(s)
+            ]
             if before and not own:
                 yield event
 
@@ -112,7 +118,7 @@ def _missing_clear(module: Module, place: ast.AST, events: list[Event], everythi
 
 def _is_repeated(place: ast.AST) -> bool:
     """Whether a function is one that a loop elsewhere calls, by its name."""
-    return isinstance(place, FUNCTIONS) and re.search(r"train|step|optimi[sz]e", place.name.lower()) is not None
+    return isinstance(place, FUNCTIONS) and re.search(r"(^|_)(step|train_(one_)?(batch|iter))$", place.name) is not None
 
 
 def _calls_clear(module: Module, place: ast.AST, clears: set[int]) -> bool:

@@ -86,11 +86,11 @@ CLEAR = Rule(
     "warning",
     Text("no `clear_grad` in a training loop", "训练循环中没有 `clear_grad`"),
     Text(
-        "Paddle adds new gradients to the old ones. Each step then uses the sum of all batches so far, and after one "
-        "overflow every "
-        "gradient stays inf: each later step is skipped and the scale halves to nothing.",
-        "Paddle 将新的梯度累加到旧的梯度上。于是每一步使用此前所有批次之和；一次溢出之后，梯度一直是 inf：以后的每一步"
-        "都被跳过，损失缩放不断减半直至消失。",
+        "Paddle adds new gradients to the old ones. Without a scaler each step then uses the sum of all batches so far. "
+        "With one, the old ones have been unscaled already and hardly count, until the first overflow: from then on "
+        "every gradient stays inf, each later step is skipped, and the scale halves to nothing.",
+        "Paddle 将新的梯度累加到旧的梯度上。没有 scaler 时，每一步使用此前所有批次之和。有 scaler 时，旧的梯度已取消缩放，"
+        "几乎不起作用，直到第一次溢出：此后所有梯度一直是 inf，以后的每一步都被跳过，损失缩放不断减半直至消失。",
     ),
     Text(
         "`optimizer.clear_grad()` after each step (also after a skipped one).",
