@@ -86,11 +86,11 @@ CLEAR = Rule(
     "warning",
     Text("no `clear_grad` in a training loop", "训练循环中没有 `clear_grad`"),
     Text(
-        "Paddle adds new gradients to the old ones. Without a scaler each step then uses the sum of all batches so far. "
-        "With one, the old ones have been unscaled already and hardly count, until the first overflow: from then on "
-        "every gradient stays inf, each later step is skipped, and the scale halves to nothing.",
-        "Paddle 将新的梯度累加到旧的梯度上。没有 scaler 时，每一步使用此前所有批次之和。有 scaler 时，旧的梯度已取消缩放，"
-        "几乎不起作用，直到第一次溢出：此后所有梯度一直是 inf，以后的每一步都被跳过，损失缩放不断减半直至消失。",
+        "Paddle adds new gradients to the old ones. Without a scaler each step then uses the sum of all batches. With "
+        "one, the old ones have been unscaled already and hardly count, until the first overflow: from then on every "
+        "gradient stays inf, each later step is skipped, and the scale halves to nothing.",
+        "Paddle 将新的梯度累加到旧的梯度上。没有 scaler 时，每一步使用此前所有批次之和。有 scaler 时，旧的梯度已取消"
+        "缩放，几乎不起作用，直到第一次溢出：此后所有梯度一直是 inf，每一步都被跳过，缩放不断减半直至消失。",
     ),
     Text(
         "`optimizer.clear_grad()` after each step (also after a skipped one).",
@@ -125,12 +125,11 @@ UPDATE = Rule(
     "warning",
     Text("`scaler.step` without `scaler.update`", "`scaler.step` 之后没有 `scaler.update`"),
     Text(
-        'Since Paddle 2.1 `scaler.step` does not update the scale. Without `update` the second step raises "step() '
-        "has already been "
-        'called since the last update()", and a scale that is too high never falls.',
-        "`scaler.step` 不更新缩放（Paddle 2.6.2 与 3.3.1）。没有 `update`，第二步会抛出 “step() has already been "
-        "called since the last update()”，"
-        "过高的缩放也不会下降。",
+        "`scaler.step` does not update the scale (Paddle 2.6.2 and 3.3.1). Without `update` the next `step` raises "
+        '"step() has already been called since the last update()" (the next `unscale_` something alike), and a scale '
+        "that is too high never falls.",
+        "`scaler.step` 不更新缩放（Paddle 2.6.2 与 3.3.1）。没有 `update`，下一次 `step` 会抛出 "
+        "“step() has already been called since the last update()”（下一次 `unscale_` 亦然），过高的缩放也不会下降。",
     ),
     Text(
         "`scaler.update()` after `scaler.step(optimizer)`.", "在 `scaler.step(optimizer)` 之后调用 `scaler.update()`。"
