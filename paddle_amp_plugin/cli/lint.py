@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,10 +77,11 @@ def _linted(files: Sequence[Path], wanted: frozenset[str]) -> list[Finding]:
 
 
 def _show(findings: Sequence[Finding], files: int, format: str) -> None:
-    if format == "json":
-        print(as_json(findings, files))
-    elif format == "github":
-        if findings:
-            print(as_github(findings))
-    else:
-        print(as_text(findings, files))
+    if format == "github" and not findings:
+        return
+    shown = {"json": lambda: as_json(findings, files), "github": lambda: as_github(findings)}
+    text = shown.get(format, lambda: as_text(findings, files))()
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

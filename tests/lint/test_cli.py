@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import sys
 import unicodedata
+from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from paddle_amp_plugin.cli import lint as verb
+from paddle_amp_plugin.cli.main import app
 from paddle_amp_plugin.lint import RULES
 from paddle_amp_plugin.lint.findings import Finding
 from paddle_amp_plugin.lint.output import as_github, as_text
@@ -24,8 +29,17 @@ class Head(paddle.nn.Layer):
 """
 
 
+def paddle_amp(*arguments, cwd, **environment):
+    """In a process of its own: the help is put together when the verbs are registered."""
+    return tiny.call(["-m", "paddle_amp_plugin", "lint", *arguments], cwd, COLUMNS="100", **environment)
+
+
 def lint(*arguments, cwd, **environment):
-    return tiny.call(["-m", "paddle_amp_plugin", "lint", *map(str, arguments)], cwd, COLUMNS="100", **environment)
+    """In this process: what it prints, and its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(cwd)
+        result = CliRunner().invoke(app, ["lint", *map(str, arguments)], env=environment)
+    return SimpleNamespace(returncode=result.exit_code, stdout=result.output)
 
 
 @pytest.fixture
@@ -143,10 +157,10 @@ def test_nothing_heavy_is_imported(model):
 
 
 def test_help_teaches(tmp_path):
-    text = re.sub(r"\s+", " ", lint("--help", cwd=tmp_path).stdout)
+    text = re.sub(r"\s+", " ", paddle_amp("--help", cwd=tmp_path).stdout)
     for words in ("--select", "--ignore", "text|json|github", "# noqa: AMP110", "--explain AMP110", "wrong arguments"):
         assert words in text
-    assert "退出码" in lint("--help", cwd=tmp_path, PADDLE_AMP_LANG="zh").stdout
+    assert "退出码" in paddle_amp("--help", cwd=tmp_path, PADDLE_AMP_LANG="zh").stdout
 
 
 def test_progress_on_a_terminal(tmp_path, monkeypatch, capsys):
@@ -159,6 +173,15 @@ def test_progress_on_a_terminal(tmp_path, monkeypatch, capsys):
     assert shown.out == "no findings in 25 file(s)\n" and "linting" in shown.err
     verb.lint([tmp_path / "m1.py"], select=[], ignore=[], format="text", explain=None, list_=False)
     assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_has_seen_enough(tmp_path):
+    """`paddle-amp lint . | head` ends without a word."""
+    (tmp_path / "m.py").write_text("import paddle\n" + "x = y.astype('float16')\n" * 2000)
+    command = f"{sys.executable} -m paddle_amp_plugin lint m.py | head -1"
+    environment = {**os.environ, "PYTHONPATH": str(tiny.ROOT), "PADDLE_AMP_LANG": "en"}
+    result = subprocess.run(command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.stdout.startswith("m.py:2:7: AMP101") and result.stderr == ""
 
 
 def test_text_of_a_file_that_has_gone():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from typer.testing import CliRunner
 
+from paddle_amp_plugin.cli.main import app
 from paddle_amp_plugin.lint import RULES
 from tests.hosts import tiny
 
@@ -17,13 +19,14 @@ def page(language):
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_transcript(language, tmp_path):
+def test_transcript(language, tmp_path, monkeypatch):
     text = page(language)
     code = re.search(r"```python\n(.*?)\n```", text, re.DOTALL)
     shown = re.search(r"\$ paddle-amp lint train\.py\n(.*?)\n```", text, re.DOTALL)
     (tmp_path / "train.py").write_text(code.group(1) + "\n", encoding="utf-8")
-    result = tiny.call(["-m", "paddle_amp_plugin", "lint", "train.py"], tmp_path, PADDLE_AMP_LANG=language)
-    assert result.stdout.rstrip("\n") == shown.group(1)
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["lint", "train.py"], env={"PADDLE_AMP_LANG": language})
+    assert result.output.rstrip("\n") == shown.group(1) and result.exit_code == 1
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
