@@ -68,18 +68,19 @@ class Head(paddle.nn.Layer):
         return x + to(bias, x.dtype)
 """,
 )
+_WHY_HALF = Text(
+    "On a tensor it is a cast like AMP101. On a model it makes the parameters half: there are no FP32 masters, an "
+    "update smaller than about 1/2000 of a weight is lost, and checkpoints are half.",
+    "用于张量时与 AMP101 相同。用于模型时参数变为半精度：没有 FP32 主权重，小于权重约 1/2000 的更新会丢失，检查点也是"
+    "半精度。",
+)
 METHOD = Rule(
     "AMP103",
     "warning",
     Text("`.half()`, `.float16()` or `.bfloat16()`", "使用了 `.half()`、`.float16()` 或 `.bfloat16()`"),
     Text(
-        "On a tensor it is a cast like AMP101. On a model it makes the parameters half: there are no FP32 masters, an "
-        "update "
-        "smaller than about 1/2000 of a weight is lost, and checkpoints are half. Paddle 2.6's tensors have no such "
-        "methods.",
-        "用于张量时与 AMP101 相同。用于模型时参数变为半精度：没有 FP32 主权重，小于权重约 1/2000 的更新会丢失，检查点"
-        "也是半精度。"
-        "Paddle 2.6 的张量没有这些方法。",
+        _WHY_HALF.en + " Paddle 2.6's tensors have no such methods.",
+        _WHY_HALF.zh + "Paddle 2.6 的张量没有这些方法。",
     ),
     Text(
         "For a tensor: leave it out. For a model: "
@@ -102,10 +103,7 @@ TO = Rule(
     "AMP104",
     "warning",
     Text("`.to(dtype=…)` with half precision", "`.to(dtype=…)` 指定半精度"),
-    Text(
-        f"{METHOD.why.en.rsplit(' Paddle 2.6', 1)[0]}",
-        f"{METHOD.why.zh.rsplit('Paddle 2.6', 1)[0]}",
-    ),
+    _WHY_HALF,
     METHOD.instead,
     bad="""import paddle
 
