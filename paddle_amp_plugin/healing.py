@@ -41,7 +41,7 @@ def to_bfloat16(model: paddle.nn.Layer, optimizer: Any) -> None:
         if tensor._grad_ivar() is not None:
             tensor.clear_gradient(False)  # an emptied one in float16 (see below)
         with paddle.no_grad(), autocast.no_auto_cast():
-            autocast._share(tensor, autocast.master_of(tensor, model, optimizer).astype("bfloat16"))
+            autocast._share(tensor, autocast.master_of(tensor, model, optimizer).astype("bfloat16"))  # noqa: AMP101
 
 
 def _to_masters(model: paddle.nn.Layer, optimizer: Any, layers: Iterable[paddle.nn.Layer]) -> None:

@@ -1,0 +1,1 @@
+"""``paddle-amp lint``."""
