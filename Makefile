@@ -95,9 +95,9 @@ format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-## make bench             software half against FP32, side by side
+## make bench             what the plugin costs, side by side: against a hand-written loop, FP32, without monitoring
 bench: venv
-	$(BIN)/python -m benchmarks.software_half
+	$(BIN)/python -m benchmarks $(BENCH)
 
 ## make venv              .venv with everything pinned; does nothing when it is up to date
 venv: $(VENV)/.done

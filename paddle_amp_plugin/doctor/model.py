@@ -92,7 +92,7 @@ class Wanted:
     """What a config asks for. ``key``: does it say anything of AMP? ``asked``: is it on there?
 
     ``place``: the device of the run ("cpu", "gpu:0"); ``absent``: the config names it and Paddle does not see it.
-    ``fault``: (code, text) of why no plan is possible.
+    ``fault``: (code, text) of why no plan is possible. ``workers``: PaddleOCR's reader processes, if it says.
     """
 
     source: str
@@ -103,6 +103,7 @@ class Wanted:
     plan: Plan | None = None
     fault: tuple[str, str] | None = None
     absent: bool = False
+    workers: int | None = None
 
 
 @dataclass(frozen=True)

@@ -108,7 +108,8 @@ def show(found: Examination, console: Console) -> None:
     if found.test is not None:
         _rows(console, tr("Self-test", "自检"), test_rows(found.test))
     verdict = found.verdict
-    for reason in verdict.reasons:
+    said = 1 if verdict.exit_code else 0  # the first reason is then the headline itself
+    for reason in verdict.reasons[said:]:
         sign, colour = _SIGN[reason.weight]
         console.print(Text.assemble((f"{sign} ", colour), without_names(say(reason))))
     line = without_names(headline(verdict, config=found.wanted is not None))

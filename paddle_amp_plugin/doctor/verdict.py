@@ -91,6 +91,7 @@ def judge(facts: Facts, wanted: Wanted | None = None, test: SelfTest | None = No
         *_machine(facts),
         *(_config(facts, wanted) if wanted is not None else ()),
         *_device(facts, card, plan),
+        *_reader(card, wanted),
         *_unlike(facts),
         *_tested(test),
     ]
@@ -211,6 +212,12 @@ def _device(facts: Facts, card: Card, plan: Plan | None) -> Iterator[Reason]:
         yield Reason("no_tensor_cores", "note", "", values)
     if halves == ["float16"]:
         yield Reason("no_bfloat16", "note", "", values)
+
+
+def _reader(card: Card, wanted: Wanted | None) -> Iterator[Reason]:
+    """A GPU that waits for its data does not become faster by AMP."""
+    if wanted is not None and wanted.workers == 0 and card.kind != CPU:
+        yield Reason("reader", "note", "", {"file": wanted.source})
 
 
 def _unlike(facts: Facts) -> Iterator[Reason]:

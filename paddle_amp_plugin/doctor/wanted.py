@@ -10,7 +10,7 @@ from typing import Any
 from paddle_amp_plugin.config import AmpConfig, load_yaml, read_amp
 from paddle_amp_plugin.doctor.model import CPU, GPU, Card, Facts, Wanted
 from paddle_amp_plugin.errors import AmpError
-from paddle_amp_plugin.hosts.paddleocr_args import preflight
+from paddle_amp_plugin.hosts.paddleocr_args import preflight, value
 from paddle_amp_plugin.hosts.trainer_args import refuse_beyond
 from paddle_amp_plugin.nlp import recipe as recipes
 from paddle_amp_plugin.plan import Plan, make_plan
@@ -30,6 +30,7 @@ class Config:
         self.source = Path(path).name
         self.nlp = recipes.looks_nlp(path)
         self.beyond: Mapping[str, Any] = {}
+        self.workers: int | None = None
         if self.nlp:
             recipe = recipes.read(path)
             self.settings = read_amp({"amp": recipe.amp}, host="paddlenlp") if recipe.amp is not None else None
@@ -42,6 +43,8 @@ class Config:
             architecture = _section(document, "Architecture")
             self.family = f"{architecture.get('model_type', '')}/{architecture.get('algorithm', '')}"
             self.place = ocr_place(_section(document, "Global"))
+            workers = value(document, {}, "Train.loader.num_workers")
+            self.workers = workers if isinstance(workers, int) else None
 
     def wanted(self, facts: Facts) -> Wanted:
         """The plan that the run would print, or why there would be none."""
@@ -60,7 +63,7 @@ class Config:
         except AmpError as error:
             text = f"{error.message}. {error.hint}" if error.hint else error.message
             return Wanted(self.source, host, True, place, asked, fault=(error.code, text))
-        return Wanted(self.source, host, True, place, asked, plan=plan)
+        return Wanted(self.source, host, True, place, asked, plan=plan, workers=self.workers)
 
     def _absent(self, card: Card) -> bool:
         """A PaddleOCR config that asks for a GPU trains without one too (our launcher sees to it); no other does."""

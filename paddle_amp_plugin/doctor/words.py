@@ -99,6 +99,10 @@ REASONS: dict[str, tuple[str, str]] = {
         "no bfloat16 on {name}: layers that leave float16's range (text detection) stay in FP32",
         "{name} 不支持 bfloat16：超出 float16 范围的层（文本检测）将保持 FP32",
     ),
+    "reader": (
+        "{file}: Train.loader.num_workers is 0, so the device waits while its data are read; AMP does not shorten that",
+        "{file}：Train.loader.num_workers 为 0，读取数据时设备处于等待状态；AMP 不会缩短这部分时间",
+    ),
     "unlike": (
         "the devices are not alike ({names}): a distributed run over all of them would not compute in one precision",
         "各设备能力不一致（{names}）：在所有设备上分布式运行时精度会不统一",

@@ -157,6 +157,13 @@ def test_a_config_works(tmp_path, card, kind, dtype):
     assert (verdict.state, verdict.dtype, verdict.level) == ("works", dtype, "O1")
 
 
+def test_a_reader_that_will_be_waited_for(tmp_path):
+    amp = "amp: true\nTrain: {loader: {num_workers: 0}}"
+    assert "reader" in keys(judged(config(tmp_path, amp), machine("T4")))
+    assert "reader" not in keys(judged(config(tmp_path, amp), machine()))
+    assert "reader" not in keys(judged(config(tmp_path, amp.replace("0", "4")), machine("T4")))
+
+
 @pytest.mark.parametrize(
     ("amp", "card", "code", "words"),
     [
@@ -273,3 +280,16 @@ def test_every_reason_has_words_in_both_languages():
 def test_chinese(monkeypatch):
     monkeypatch.setenv("PADDLE_AMP_LANG", "zh")
     assert headline(judge(machine("P100")), config=False).startswith("AMP 不会启用：[AMP253] Tesla P100")
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_code_is_documented(language):
+    import inspect
+
+    from paddle_amp_plugin.doctor import verdict
+    from tests.hosts.tiny import ROOT
+
+    page = (ROOT / "docs" / language / "doctor.md").read_text(encoding="utf-8")
+    codes = set(re.findall(r'"(AMP\d{3})"', inspect.getsource(verdict)))
+    assert {f"AMP25{n}" for n in range(10)} <= codes
+    assert not [code for code in codes if code not in page]
