@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import zlib  # noqa: F401  (before paddle, see paddle_amp_plugin)
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,16 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 RESULT_VERSION = 1
 
 
-def measure(names: Sequence[str], device: str, repeats: int | None = None) -> dict[str, Any]:
-    """Runs the named benchmarks; the result as JSON values. ``repeats``: by default each benchmark's own."""
+def measure(
+    names: Sequence[str],
+    device: str,
+    repeats: int | None = None,
+    keep: Callable[[dict[str, Any]], None] = lambda r: None,
+) -> dict[str, Any]:
+    """Runs the named benchmarks; the result as JSON values. ``repeats``: by default each benchmark's own.
+
+    ``keep`` gets what there is after every row: what was measured is not lost when the rest is interrupted.
+    """
     target = Target(device)
     result: dict[str, Any] = {"version": RESULT_VERSION, "machine": describe(device), "rows": []}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -41,7 +49,9 @@ def measure(names: Sequence[str], device: str, repeats: int | None = None) -> di
         task = progress.add_task("", total=sum(one.rows * (repeats or one.repeats) for _, one in chosen))
         for name, one in chosen:
             progress.update(task, description=name)
-            result["rows"] += one.run(target, repeats or one.repeats, lambda: progress.advance(task))
+            for found in one.run(target, repeats or one.repeats, lambda: progress.advance(task)):
+                result["rows"].append(found)
+                keep(result)
     return result
 
 
@@ -58,10 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     unknown = [name for name in options.names if name not in BENCHMARKS]
     if unknown or (options.repeats is not None and options.repeats < 1):
         parser.error(f"unknown: {', '.join(unknown)}" if unknown else "--repeats: 1 or more")
-    result = measure(options.names or list(BENCHMARKS), options.device, options.repeats)
+
+    def keep(result: dict[str, Any]) -> None:
+        if options.out:
+            options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+    result = measure(options.names or list(BENCHMARKS), options.device, options.repeats, keep)
     print(tables.markdown(result, language()))
-    if options.out:
-        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     if options.docs:
         for folder in ("en", "zh"):
             tables.into(DOCS / folder / "benchmarks.md", tables.markdown(result, folder))  # type: ignore[arg-type]

@@ -61,6 +61,19 @@ def test_imports_and_the_command_line(tmp_path, capsys):
     assert "import paddle_amp_plugin" in capsys.readouterr().out
 
 
+def test_what_was_measured_is_kept_row_by_row(monkeypatch):
+    def two_and_a_fault(target, repeats, tick):
+        yield {"benchmark": "x", "case": "1"}
+        yield {"benchmark": "x", "case": "2"}
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(measured.BENCHMARKS, "x", measured.Benchmark(two_and_a_fault, 2, 1))
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        measure(["x"], "cpu", 1, keep=lambda result: seen.append(len(result["rows"])))
+    assert seen == [1, 2]
+
+
 @pytest.mark.parametrize("arguments", [["nothing"], ["--repeats", "0"], ["--device", "tpu"]])
 def test_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit) as ended:

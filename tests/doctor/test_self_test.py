@@ -170,3 +170,8 @@ def test_the_help_of_other_verbs_imports_no_doctor(tmp_path):
     )
     result = tiny.call(["-c", code], tmp_path)
     assert result.stdout.strip().endswith("[]"), result.stdout
+
+
+def test_the_doctor_itself_never_imports_paddle(tmp_path):
+    code = "import paddle_amp_plugin.cli.doctor, sys\nprint([m for m in ('paddle', 'paddlenlp') if m in sys.modules])"
+    assert tiny.call(["-c", code], tmp_path).stdout.strip().endswith("[]")
