@@ -102,27 +102,31 @@ def half(target: Target, repeats: int, tick: Tick) -> Iterator[dict[str, Any]]:
     """Half precision against FP32: on a CPU software half, on a GPU its own, there with throughput and memory."""
     from benchmarks import loops
     from benchmarks.models import CASES
-    from paddle_amp_plugin import software_half
 
     for name in CASES:
         for level, dtype in HALF_SETTINGS:
             plain = loops.in_float32(name)
             with target.emulation():
                 in_half = loops.by_hand(name, level, dtype)
-
-                def outside(plain: Callable[[], None] = plain) -> None:
-                    """FP32 is measured without the wrappers: it is what a user without the plugin has."""
-                    emulated = software_half.installed()
-                    software_half.uninstall()
-                    try:
-                        plain()
-                    finally:
-                        if emulated:
-                            software_half.install()
-
-                times = alternate(outside, in_half, repeats=repeats, finish=target.finish, tick=tick)
+                # FP32 is measured without the wrappers: it is what a user without the plugin has
+                switch = (_without_wrappers, _with_wrappers) if target.kind == "cpu" else None
+                times = alternate(plain, in_half, repeats=repeats, before=switch, finish=target.finish, tick=tick)
                 more = _device_numbers(target, name, times, (plain, in_half))
             yield row("half", f"{name} {level} {dtype}", ("float32", dtype), times, by=target.clock, **more)
+
+
+def _without_wrappers() -> None:
+    from paddle_amp_plugin import software_half
+
+    while software_half.installed():
+        software_half.uninstall()
+
+
+def _with_wrappers() -> None:
+    from paddle_amp_plugin import software_half
+
+    if not software_half.installed():
+        software_half.install()
 
 
 def _device_numbers(

@@ -48,17 +48,21 @@ def alternate(
     *,
     repeats: int,
     warm_up: int = 2,
+    before: tuple[Callable[[], Any], Callable[[], Any]] | None = None,
     finish: Callable[[], Any] = lambda: None,
     tick: Callable[[], Any] = lambda: None,
 ) -> Times:
     """Runs A B, B A, A B, …: neither is always the one that comes after a pause, or after the other.
 
-    ``finish`` waits for what a side has started (a GPU's queue); ``tick`` is called after every pair.
+    ``before``: what each side needs and is not measured. ``finish`` waits for what a side has started (a GPU's queue);
+    ``tick`` is called after every pair.
     """
     wall, cpu = [], []
     for pair in range(-warm_up, repeats):
         seconds: dict[int, tuple[float, float]] = {}
         for side in (0, 1) if pair % 2 else (1, 0):
+            if before is not None:
+                before[side]()
             finish()
             wall_start, cpu_start = time.perf_counter(), time.process_time()
             (second if side else first)()

@@ -38,6 +38,13 @@ def test_the_sides_take_turns():
     assert len(times.wall) == len(times.cpu) == len(ticks) == 4  # the warm-up is not counted
 
 
+def test_what_a_side_needs_comes_before_it():
+    order = []
+    before = (lambda: order.append("a"), lambda: order.append("b"))
+    times = alternate(lambda: order.append("A"), lambda: order.append("B"), repeats=2, warm_up=0, before=before)
+    assert "".join(order) == "bBaAaAbB" and len(times.cpu) == 2
+
+
 def test_the_sides_are_not_exchanged():
     def burn(rounds):
         return lambda: sum(range(rounds))
