@@ -23,8 +23,10 @@ HEAVY = ("paddle", "numpy", "yaml", "cv2", "wrapt", "matplotlib", "paddle_amp_pl
 
 @pytest.mark.parametrize("verb", ["", "run", "doctor", "report", "export"])
 def test_help_imports_nothing_heavy(tmp_path, verb):
-    """Neither Paddle nor what validates, parses or computes. Typer draws a help with rich, and looks at the options of a
-    single verb with pydantic: that is its own."""
+    """Neither Paddle nor what validates, parses or computes.
+
+    Typer draws a help with rich, and reads a single verb's options with pydantic: that is its own.
+    """
     arguments = ["paddle-amp", verb, "--help"] if verb else ["paddle-amp", "--help"]
     code = (
         f"import sys\nsys.argv = {arguments}\n"
