@@ -167,7 +167,7 @@ def unpinned(model: paddle.nn.Layer) -> Iterator[None]:
             layer.__class__ = cls
 
 
-def _stays_fp32(model: paddle.nn.Layer, pins: Iterable[paddle.nn.Layer]) -> list[paddle.nn.Layer]:
+def stays_fp32(model: paddle.nn.Layer, pins: Iterable[paddle.nn.Layer]) -> list[paddle.nn.Layer]:
     """Layers whose own parameters and buffers are not cast at O2: norms, pins, and who shares with them."""
     kept = {id(sub): sub for pin in pins for sub in pin.sublayers(include_self=True)}
     for name, layer in model.named_sublayers(include_self=True):
@@ -238,7 +238,7 @@ def decorate(plan: Plan, model: paddle.nn.Layer, optimizer: Any = None) -> tuple
     pins = pinned_layers(inner, plan.fp32_layers)
     if not plan.enabled:
         return model, optimizer
-    excluded = _stays_fp32(inner, pins.values())
+    excluded = stays_fp32(inner, pins.values())
     if plan.level == "O2":
         _decorate_o2(plan, inner, optimizer, excluded)
     custom = []
