@@ -88,14 +88,14 @@ def run_patched(controller: paddleocr.Controller, script: Path, argv: Sequence[s
     before = sys.argv
     sys.argv = [str(script), *argv]
     try:
-        with _interruptible(controller):
+        with interruptible(controller):
             runpy.run_path(str(script), run_name="__main__")
     finally:
         sys.argv = before
 
 
 @contextlib.contextmanager
-def _interruptible(controller: paddleocr.Controller) -> Iterator[None]:
+def interruptible(controller: paddleocr.Controller) -> Iterator[None]:
     """Ctrl-C that the host's bare ``except:`` in its data sets cannot swallow, and errors of reader threads.
 
     A handler of its own is set, because a shell starts background jobs with SIGINT ignored.
