@@ -241,12 +241,20 @@ def decorate(plan: Plan, model: paddle.nn.Layer, optimizer: Any = None) -> tuple
     excluded = stays_fp32(inner, pins.values())
     if plan.level == "O2":
         _decorate_o2(plan, inner, optimizer, excluded)
-    custom = []
-    if plan.preset == "safe":
-        custom = [s for n, s in inner.named_sublayers() if is_norm_layer(s, n) and not is_builtin_norm(s)]
-    for layer in (*pins.values(), *custom):
+    for layer in float32_layers(plan, inner).values():
         _pin_class(layer)
     return model, optimizer
+
+
+def float32_layers(plan: Plan, model: paddle.nn.Layer) -> dict[str, paddle.nn.Layer]:
+    """The layers that compute in FP32 as a whole, by qualified name: the pinned ones and, with ``safe``, custom norms.
+
+    Raises AmpError (AMP036) for a pattern of ``fp32_layers`` that names no layer.
+    """
+    found = pinned_layers(model, plan.fp32_layers)
+    if plan.preset == "safe":
+        found |= {n: s for n, s in model.named_sublayers() if is_norm_layer(s, n) and not is_builtin_norm(s)}
+    return found
 
 
 def _decorate_o2(plan: Plan, model: paddle.nn.Layer, optimizer: Any, excluded: list[paddle.nn.Layer]) -> None:

@@ -2,7 +2,8 @@
 
 Codes: AMP001-AMP029 the ``amp`` key, AMP030-AMP059 files, hosts and runs, AMP060-AMP069 software half,
 AMP070-AMP079 data, AMP080-AMP089 the report, AMP090-AMP099 checkpoints, AMP200-AMP214 PaddleNLP and
-PaddleFormers, AMP215-AMP229 NLP recipes, AMP230-AMP249 export. A code never changes its meaning.
+PaddleFormers, AMP215-AMP229 NLP recipes, AMP230-AMP249 export,
+AMP285-AMP294 the estimate of memory. A code never changes its meaning.
 """
 
 from __future__ import annotations

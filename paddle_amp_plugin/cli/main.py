@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from paddle_amp_plugin.cli.commands import export, report, run, version
+from paddle_amp_plugin.cli.commands import estimate, export, report, run, version
 from paddle_amp_plugin.messages import tr
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 #: In the order of ``--help``.
-for verb in (run, report, export, version):
+for verb in (run, report, estimate, export, version):
     verb.register(app)
 
 
