@@ -102,6 +102,15 @@ def _remarks(result: Result) -> list[str]:
                 o=", ".join(result.unknown_ops),
             )
         )
+    if not result.same_ops:
+        lines.append(
+            tr(
+                "this model loops over its samples: totals are a line through batch {a} and {b}",
+                "该模型逐样本循环：合计为批大小 {a} 与 {b} 两点的直线外推",
+                a=result.measured_at[0],
+                b=result.measured_at[1],
+            )
+        )
     if result.memory is not None:
         total = result.column(result.asked)[1].total
         words = (total, result.memory, result.asked)

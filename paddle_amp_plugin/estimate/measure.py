@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.estimate.allocator import Mark
 from paddle_amp_plugin.estimate.retention import size_of, tensors_in
-from paddle_amp_plugin.estimate.trace_model import Trace, TracedModel, same_shape
+from paddle_amp_plugin.estimate.trace_model import Trace, TracedModel
 from paddle_amp_plugin.estimate.tracer import Tracer
 from paddle_amp_plugin.messages import tr
 
@@ -34,7 +34,7 @@ def trace_step(
 ) -> TracedModel:
     """Runs one step at each of the two ``sizes`` on the CPU, and one before them that makes the optimizer's states.
 
-    Raises AmpError AMP286 if the model runs other ops at one size than at the other.
+    Raises AmpError AMP286 if the loss does not depend on any parameter.
     """
     small, large = sizes
     step.model.train()
@@ -44,17 +44,8 @@ def trace_step(
         if progress is not None:
             progress()
         traces.append(_traced(step, size))
-    if not same_shape(*traces):
-        raise AmpError(
-            "AMP286",
-            tr(
-                "this model does not run the same ops at batch size {a} and at {b}, so its memory cannot be estimated",
-                "该模型在批大小 {a} 与 {b} 下执行的算子不同，无法估算显存",
-                a=small,
-                b=large,
-            ),
-            hint=_first_difference(*traces),
-        )
+    if not traces[0].backward:
+        raise AmpError("AMP286", tr("no gradient reaches this model's parameters", "没有梯度到达该模型的参数"))
     return TracedModel(*traces)
 
 
@@ -85,13 +76,4 @@ def state_bytes(optimizer: Any) -> int:
         inner = inner._inner_opt
     tables = getattr(inner, "_accumulators", {}).values()
     return sum(size_of(t) for table in tables for t in tensors_in(list(table.values())))
-
-
-def _first_difference(one: Trace, other: Trace) -> str:
-    pairs = zip(one.calls, other.calls, strict=False)
-    place = next((i for i, (a, b) in enumerate(pairs) if a.op != b.op or a.inputs != b.inputs), None)
-    if place is None:
-        return f"{len(one.calls)} / {len(other.calls)}"
-    return f"{one.calls[place].layer}: {one.calls[place].op} / {other.calls[place].op}"
-
 

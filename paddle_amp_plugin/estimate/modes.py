@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paddle_amp_plugin.estimate.lifetime import usage
@@ -60,7 +60,15 @@ class Parts:
 
 def parts(traced: TracedModel, mode: Mode, samples: int, *, reserve: int = 0) -> Parts:
     """The parts of one step of ``samples`` samples in ``mode``."""
-    trace = apply(traced.at(samples), mode.policy)
+    if traced.same_ops:
+        return _parts(traced.at(samples), mode, reserve)
+    small, large = (_parts(trace, mode, reserve) for trace in (traced.small, traced.large))
+    found = {part: traced.line(samples, getattr(small, part), getattr(large, part)) for part in PARTS}
+    return replace(large, samples=samples, **found)
+
+
+def _parts(plain: Trace, mode: Mode, reserve: int) -> Parts:
+    trace = apply(plain, mode.policy)
     weights, trained = [*trace.parameters(), *trace.buffers()], trained_parameters(trace)
     halves = sum(v.nbytes for v in weights if v.dtype in HALF_DTYPES)
     gradients = sum(v.nbytes for v in trained)
@@ -70,7 +78,7 @@ def parts(traced: TracedModel, mode: Mode, samples: int, *, reserve: int = 0) ->
     in_step = step > top.total
     call = None if in_step or not trace.calls else trace.calls[top.where]
     return Parts(
-        samples=samples,
+        samples=trace.batch,
         weights=sum(v.nbytes for v in weights),
         masters=2 * halves if mode.master_weight else 0,
         # Paddle keeps last step's FP32 gradients while the half ones of this step are made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import paddle
@@ -9,8 +10,11 @@ import paddle
 from paddle_amp_plugin import autocast, software_half
 from paddle_amp_plugin.config import AmpConfig, read_amp
 from paddle_amp_plugin.device import current_device
+from paddle_amp_plugin.estimate.measure import Step
 from paddle_amp_plugin.estimate.modes import Mode
-from paddle_amp_plugin.estimate.policy import Policy
+from paddle_amp_plugin.estimate.observed import observe
+from paddle_amp_plugin.estimate.policy import Policy, match
+from paddle_amp_plugin.estimate.trace_model import TracedModel
 from paddle_amp_plugin.plan import make_plan
 from paddle_amp_plugin.plan_model import Device, Plan
 from paddle_amp_plugin.software_half.state import STATE
@@ -20,21 +24,26 @@ ANY_GPU = Device(kind="gpu", name="", capability=None, float16=True, bfloat16=Tr
 FP32 = Mode("FP32", "float32", Policy())
 
 
-def modes_for(settings: AmpConfig | None, model: paddle.nn.Layer, *, family: str = "") -> list[Mode]:
+def modes_for(settings: AmpConfig | None, step: Step, traced: TracedModel, *, family: str = "") -> list[Mode]:
     """FP32, O1, O2 (and OD for a config that asks for it), with the dtype, lists and pins of ``settings``.
 
-    ``settings``: what the config's AMP keys say, None if it has none. Raises AmpError: AMP016 a dtype beyond the GPU at
+    ``settings``: what the config's AMP keys say, None if it has none; ``traced``: of ``step``. The model of ``step`` is half afterwards. Raises AmpError: AMP016 a dtype beyond the GPU at
     hand, AMP036 a pattern of ``fp32_layers`` that names no layer.
     """
     asked = settings if settings is not None else read_amp({"amp": True}, source="amp")
     assert asked is not None
     device = current_device()
-    levels = ["O1", "O2", *(["OD"] if asked.level == "OD" else [])]
+    levels = ["O1", *(["OD"] if asked.level == "OD" else []), "O2"]  # O2 last: it changes the model
     modes = [FP32]
+    batch = step.batch(traced.small.batch)
     for level in levels:
         changed = asked.model_copy(update={"enabled": True, "level": level, "cpu": "emulate"})
         plan = make_plan(changed, device if device.kind == "gpu" else ANY_GPU, family=family)
-        modes.append(mode_of(plan, model))
+        mode = mode_of(plan, step.model)
+        if traced.same_ops:  # else a call has one number in one trace and another in the other: the rules must do
+            seen = match(traced.small, observe(plan, step.model, lambda: step.loss(batch)))
+            mode = replace(mode, policy=replace(mode.policy, seen=seen))
+        modes.append(mode)
     return modes
 
 

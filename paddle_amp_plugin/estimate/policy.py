@@ -7,7 +7,8 @@ dtype. Weights are cast at every use at O1, as Paddle has no cache of half weigh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import difflib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paddle_amp_plugin.estimate.trace_model import ITEM_SIZES, NEVER, BackwardStep, Call, Trace, Value
@@ -24,19 +25,62 @@ from paddle_amp_plugin.op_rules import (
 _OWN_DTYPE = frozenset({"cast", "cast_"})
 
 
+FLOATS = ("float32", *HALF_DTYPES)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One op call as it was seen under this policy: its AMP name and dtypes (``software_half.OpRecord``)."""
+
+    op: str
+    inputs: tuple[str, ...]
+    compute: str
+    outputs: tuple[str, ...]
+
+    def floats(self) -> tuple[str, ...]:
+        """Dtypes of the floating results, in order."""
+        return tuple(d for d in self.outputs if d in FLOATS)
+
+
 @dataclass(frozen=True)
 class Policy:
     """How a step runs. ``settings``: of ``auto_cast`` around the model's forward; ``half_tensors``: names of the
     parameters and buffers that ``decorate`` makes half (O2); ``pinned``: dotted names of the layers that compute in FP32.
+    ``seen``: the calls (by number) whose dtypes need no rule, because they were seen (``match``).
     """
 
     settings: CastSettings = field(default_factory=CastSettings)
     half_tensors: Collection[str] = frozenset()
     pinned: tuple[str, ...] = ()
+    seen: Mapping[int, Seen] = field(default_factory=dict)
 
     def is_pinned(self, layer: str) -> bool:
         """Whether a layer is one of the pinned ones, or inside one."""
         return any(layer == name or layer.startswith(f"{name}.") for name in self.pinned)
+
+
+def cast_by_amp(trace: Trace) -> list[int]:
+    """The calls that software half has something to say about: in the model, with a floating input, no ``cast``."""
+    return [
+        number
+        for number, call in enumerate(trace.calls)
+        if call.in_model
+        and not call.inplace
+        and call.op not in _OWN_DTYPE
+        and any(trace.values[v].dtype in FLOATS for v in call.inputs)
+    ]
+
+
+def match(trace: Trace, seen: Sequence[Seen]) -> dict[int, Seen]:
+    """Call number in ``trace`` -> what was seen of it; calls that only one side has are left out."""
+    numbers = cast_by_amp(trace)
+    ours = [trace.calls[n].op for n in numbers]
+    theirs = [s for s in seen if s.op not in _OWN_DTYPE and any(d in FLOATS for d in s.inputs)]
+    names = [s.op for s in theirs]
+    if ours == names:
+        return dict(zip(numbers, theirs, strict=True))
+    blocks = difflib.SequenceMatcher(None, ours, names, autojunk=False).get_matching_blocks()
+    return {numbers[a + i]: theirs[b + i] for a, b, size in blocks for i in range(size)}
 
 
 def apply(trace: Trace, policy: Policy) -> Trace:
@@ -53,7 +97,7 @@ class _Rewriting:
         self._new: dict[int, int] = {}  # position in the old trace -> in the new one
         self._number: dict[int, int] = {}  # the same for calls
         self._casts: dict[int, list[int]] = {}  # old call -> casts made for it
-        self._steps: dict[int, BackwardStep] = {}
+        self._now: dict[int, tuple[int, str]] = {}  # old storage -> the one in its place, and its dtype
         self._outside: dict[int, int] = {}  # half value -> its FP32 form for the loss
         self._storages = max((v.storage for v in trace.values), default=-1) + 1
 
@@ -81,7 +125,8 @@ class _Rewriting:
 
     def _rewrite(self, number: int, call: Call) -> None:
         inputs = [self._input(position) for position in call.inputs]
-        target = self._target_of(call, [self._values[v].dtype for v in inputs])
+        seen = self._policy.seen.get(number)
+        target = seen.compute if seen else self._target_of(call, [self._values[v].dtype for v in inputs])
         casts: list[int] = []
         if target is not None:
             for place, v in enumerate(inputs):
@@ -92,11 +137,11 @@ class _Rewriting:
         half = self._results_in_half(call, target, inputs)
         moved = {self._trace.values[o].storage: self._values[n].storage for o, n in by_old.items()}
         outputs = []
-        for place, old in enumerate(call.outputs):
-            value = self._trace.values[old]
-            if half and value.dtype == "float32" and (place == 0 or call.op not in FIRST_OUTPUT_ONLY):
-                value = _as(value, self._half)
+        dtypes = self._result_dtypes(call, half, seen)
+        for old, dtype in zip(call.outputs, dtypes, strict=True):
+            value = _as(self._trace.values[old], dtype)
             value = replace(value, storage=moved.get(value.storage, value.storage))
+            self._now[self._trace.values[old].storage] = (value.storage, value.dtype)
             self._new[old] = self._add(value)
             outputs.append(self._new[old])
         ratio = 0.5 if half else 1.0
@@ -114,8 +159,11 @@ class _Rewriting:
         )
 
     def _input(self, position: int) -> int:
-        if position not in self._new:  # a tensor that no traced op made
-            self._new[position] = self._add(self._trace.values[position])
+        if position not in self._new:  # a tensor that no traced op made; it may be a view of one that was
+            value = self._trace.values[position]
+            storage, dtype = self._now.get(value.storage, (value.storage, value.dtype))
+            value = replace(_as(value, dtype) if castable(value.dtype) and castable(dtype) else value, storage=storage)
+            self._new[position] = self._add(value)
         return self._new[position]
 
     def _target_of(self, call: Call, dtypes: list[str]) -> str | None:
@@ -125,6 +173,16 @@ class _Rewriting:
         if not call.in_model or self._policy.is_pinned(call.layer):
             return "float32" if any(d in HALF_DTYPES for d in dtypes) else None
         return compute_dtype(call.op, self._policy.settings, dtypes)
+
+    def _result_dtypes(self, call: Call, half: bool, seen: Seen | None) -> list[str]:
+        dtypes = [self._trace.values[v].dtype for v in call.outputs]
+        floats = [place for place, dtype in enumerate(dtypes) if dtype in FLOATS]
+        if seen is not None and len(seen.floats()) == len(floats):
+            found = dict(zip(floats, seen.floats(), strict=True))
+        else:
+            only_first = call.op in FIRST_OUTPUT_ONLY
+            found = {p: self._half for p in floats if half and dtypes[p] == "float32" and not (only_first and p)}
+        return [found.get(place, dtype) for place, dtype in enumerate(dtypes)]
 
     def _results_in_half(self, call: Call, target: str | None, inputs: list[int]) -> bool:
         if call.inplace and inputs:

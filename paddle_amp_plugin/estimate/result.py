@@ -15,7 +15,8 @@ class Result:
     """The estimate of one config.
 
     ``columns``: (mode, its parts at ``samples``, the largest batch that fits or None without ``memory``), FP32 first;
-    ``asked``: the name of the mode the config trains in. ``measured_at``: the batch sizes that were run.
+    ``asked``: the mode the config trains in. ``same_ops``: whether the model runs the same ops at any size.
+    ``measured_at``: the batch sizes that were run.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Result:
     measured_at: tuple[int, int]
     made_up: bool
     unknown_ops: tuple[str, ...] = ()
+    same_ops: bool = True
 
     def column(self, name: str) -> tuple[Mode, Parts, int | None]:
         return next(c for c in self.columns if c[0].name == name)
@@ -50,6 +52,7 @@ class Result:
             "measured_at": list(self.measured_at),
             "made_up_data": self.made_up,
             "unknown_ops": list(self.unknown_ops),
+            "same_ops": self.same_ops,
             "modes": {
                 mode.name: {**parts.as_dict(), "dtype": mode.dtype, "largest_batch": largest}
                 for mode, parts, largest in self.columns

@@ -25,7 +25,7 @@ def estimate_workload(work: Any, *, batch: int | None, memory: int | None, reser
     with on_cpu():
         step = WorkloadStep(work)
         traced = trace_step(step, BATCH_SIZES, progress=progress)
-        modes = modes_for(work.settings, step.model, family=work.family)
+        modes = modes_for(work.settings, step, traced, family=work.family)
     columns = tuple(
         (
             mode,
@@ -45,6 +45,7 @@ def estimate_workload(work: Any, *, batch: int | None, memory: int | None, reser
         measured_at=BATCH_SIZES,
         made_up=step.made_up,
         unknown_ops=traced.large.notes,
+        same_ops=traced.same_ops,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 Kind = Literal["parameter", "buffer", "input", "activation"]
@@ -132,12 +133,21 @@ class TracedModel:
     small: Trace
     large: Trace
 
-    def at(self, batch: int) -> Trace:
-        """The step at ``batch`` samples. The batch sizes that were traced come back as they were."""
+    @cached_property
+    def same_ops(self) -> bool:
+        """Whether both are the same program; not so for a model that loops over its samples."""
+        return same_shape(self.small, self.large)
+
+    def line(self, batch: int, low: int, high: int) -> int:
+        """The value at ``batch`` of what is ``low`` in the small trace and ``high`` in the large one; not below 0."""
         span = self.large.batch - self.small.batch
+        return max(0, low + round((high - low) * (batch - self.small.batch) / span))
+
+    def at(self, batch: int) -> Trace:
+        """The step at ``batch`` samples, if both are the same program."""
 
         def line(low: int, high: int) -> int:
-            return max(0, low + round((high - low) * (batch - self.small.batch) / span))
+            return self.line(batch, low, high)
 
         values = tuple(
             replace(v, nbytes=line(v.nbytes, w.nbytes))

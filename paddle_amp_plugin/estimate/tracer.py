@@ -37,6 +37,7 @@ class Tracer:
         self._retention = Retention(_C_ops.scale, _C_ops.assign)
         self._values: list[Value] = []
         self._known: dict[int, tuple[Any, int]] = {}  # id(tensor) -> (weak reference, position)
+        self._held: dict[int, int] = {}  # position -> Python objects for it
         self._at: dict[int, int] = {}  # address -> number of the storage last seen there
         self._storages: list[tuple[int, int, int]] = []  # address, bytes, the last value on it
         self._calls: list[Call] = []
@@ -94,22 +95,29 @@ class Tracer:
         self._values.append(value)
         before = self._position(tensor)
         if before is not None:  # changed in place
-            self._release(before)
+            self._let_go(before)
+        self._hold(tensor, position)
+        return position
+
+    def _hold(self, tensor: Any, position: int) -> None:
+        """``tensor`` is a Python object for this value; the value is released with the last of them."""
 
         def gone(_: Any, key: int = id(tensor)) -> None:
             if self._known.get(key, (None, -1))[1] == position:
                 del self._known[key]
-                self._release(position)
+                self._let_go(position)
 
+        self._held[position] = self._held.get(position, 0) + 1
         self._known[id(tensor)] = (weakref.ref(tensor, gone), position)
-        return position
+
+    def _let_go(self, position: int) -> None:
+        self._held[position] -= 1
+        if not self._held[position]:
+            self._values[position] = replace(self._values[position], released=self._tick())
 
     def _position(self, tensor: Any) -> int | None:
         found = self._known.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
-
-    def _release(self, position: int) -> None:
-        self._values[position] = replace(self._values[position], released=self._tick())
 
     def _storage_of(self, tensor: Any, position: int, hosts: Sequence[int]) -> int:
         address, nbytes = tensor.data_ptr(), size_of(tensor)
@@ -131,7 +139,22 @@ class Tracer:
 
     def _value_of(self, tensor: Any) -> int:
         position = self._position(tensor)
-        return self._new_value(tensor, "activation") if position is None else position
+        if position is None:
+            position = self._twin(tensor)
+            if position is None:
+                return self._new_value(tensor, "activation")
+            self._hold(tensor, position)
+        return position
+
+    def _twin(self, tensor: Any) -> int | None:
+        """The value that this new Python object is another name of: some methods give out a second one."""
+        number = self._at.get(tensor.data_ptr(), -1)
+        if number < 0:
+            return None
+        position = self._storages[number][2]
+        value = self._values[position]
+        same = value.nbytes == size_of(tensor) and value.requires_grad is not tensor.stop_gradient
+        return position if same and value.nbytes and value.released == NEVER else None
 
     # -- calls -------------------------------------------------------------------------------------------
 
