@@ -3,8 +3,8 @@
     python -m benchmarks.estimate                # every case, each measurement in a process of its own; a table
     python -m benchmarks.estimate crnn           # one of them
 
-Every case is estimated from its two small steps (2 and 4 samples), then trained for three steps at each batch size. What
-is compared: the total without reserve, and ``paddle.base.core.host_memory_stat_peak_value("Allocated", 0)``.
+Every case is estimated from two small steps (2 and 4 samples), then trained for three steps at each batch size. What is
+compared: the total without reserve, and ``paddle.base.core.host_memory_stat_peak_value("Allocated", 0)``.
 """
 
 from __future__ import annotations
@@ -136,7 +136,10 @@ def table(names: list[str]) -> None:
                 measured = run_child(config, "measure", size)[0]
                 error = 100 * (estimate - measured) / measured
                 mib = 1 << 20
-                print(f"| {name} | {size} | {estimate / mib:.2f} MiB | {measured / mib:.2f} MiB | {error:+.3f} % |", flush=True)
+                print(
+                    f"| {name} | {size} | {estimate / mib:.2f} MiB | {measured / mib:.2f} MiB | {error:+.2f} % |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

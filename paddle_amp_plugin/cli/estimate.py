@@ -28,11 +28,12 @@ def estimate(
     options: Sequence[str],
     paddleocr_dir: str | None,
 ) -> None:
-    """Prints the estimate. Ends with SystemExit 1 if the config's batch does not fit into ``memory``; raises AmpError."""
+    """Prints the estimate. Ends with SystemExit 1 if the config's batch does not fit into ``memory``; raises AmpError:
+    AMP285 a size, AMP288 ``batch``, AMP289 ``reserve``, AMP290 ``options``, AMP291 the picture.
+    """
     limit = parse_size(memory, "--memory") if memory is not None else None
     kept = parse_size(reserve, "--reserve")
-    if batch is not None and batch < 1:
-        raise AmpError("AMP288", tr("--batch {b}: 1 or more", "--batch {b}：应为 1 或更大", b=batch))
+    _check(batch, limit, kept)
     settings = options_of(options, "AMP290")
     from paddle_amp_plugin.hosts.workloads import open_workload
 
@@ -51,6 +52,17 @@ def estimate(
         raise SystemExit(DOES_NOT_FIT)
 
 
+def _check(batch: int | None, memory: int | None, reserve: int) -> None:
+    if batch is not None and batch < 1:
+        raise AmpError("AMP288", tr("--batch {b}: 1 or more", "--batch {b}：应为 1 或更大", b=batch))
+    if memory is not None and memory <= reserve:
+        raise AmpError(
+            "AMP289",
+            tr("--reserve leaves nothing of --memory", "--reserve 已占满 --memory"),
+            hint=tr("--reserve 0MiB counts tensors only", "--reserve 0MiB 表示只计张量"),
+        )
+
+
 def _with_progress(work: Any, batch: int | None, memory: int | None, reserve: int, *, quiet: bool) -> Result:
     from rich.console import Console
     from rich.progress import Progress
@@ -60,9 +72,7 @@ def _with_progress(work: Any, batch: int | None, memory: int | None, reserve: in
 
     with Progress(console=Console(stderr=True), disable=quiet, transient=True) as bar:
         task = bar.add_task(tr("measuring the model", "正在测量模型"), total=len(BATCH_SIZES) + 1)
-        return estimate_workload(
-            work, batch=batch, memory=memory, reserve=reserve, progress=lambda: bar.advance(task)
-        )
+        return estimate_workload(work, batch=batch, memory=memory, reserve=reserve, progress=lambda: bar.advance(task))
 
 
 def _print(result: Result) -> None:
@@ -112,13 +122,10 @@ def _remarks(result: Result) -> list[str]:
             )
         )
     if result.memory is not None:
-        total = result.column(result.asked)[1].total
-        words = (total, result.memory, result.asked)
+        total, limit = shown(result.column(result.asked)[1].total), shown(result.memory)
         lines.append(
-            tr("{m}: {t} of {l}: it fits", "{m}：{t} / {l}：放得下", m=words[2], t=shown(words[0]), l=shown(words[1]))
+            tr("{m}: {t} of {l}: it fits", "{m}：{t} / {l}：放得下", m=result.asked, t=total, l=limit)
             if result.fits
-            else tr(
-                "{m}: {t} of {l}: it does not fit", "{m}：{t} / {l}：放不下", m=words[2], t=shown(words[0]), l=shown(words[1])
-            )
+            else tr("{m}: {t} of {l}: it does not fit", "{m}：{t} / {l}：放不下", m=result.asked, t=total, l=limit)
         )
     return lines

@@ -41,7 +41,7 @@ def usage(trace: Trace) -> Usage:
     """The highest point of one forward and backward pass (batch and persistent tensors are not counted)."""
     calls, count = trace.calls, len(trace.calls)
     ticks = count + len(trace.backward) + 1
-    step_of = {}
+    step_of: dict[int, int] = {}
     for number, step in enumerate(trace.backward):
         step_of.setdefault(step.call, count + number)
     kept = _changes(_stored(trace, step_of), ticks)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.estimate.allocator import Mark
 from paddle_amp_plugin.estimate.retention import size_of, tensors_in
@@ -76,4 +75,3 @@ def state_bytes(optimizer: Any) -> int:
         inner = inner._inner_opt
     tables = getattr(inner, "_accumulators", {}).values()
     return sum(size_of(t) for table in tables for t in tensors_in(list(table.values())))
-

@@ -18,7 +18,7 @@ PARTS = ("weights", "masters", "gradients", "states", "batch", "activations", "t
 
 @dataclass(frozen=True)
 class Mode:
-    """One precision to be estimated. ``name``: ``FP32``, ``O1`` or ``O2``; ``dtype``: of its half tensors, or float32."""
+    """One precision. ``name``: ``FP32``, ``O1``, ``OD`` or ``O2``; ``dtype``: of its half tensors, or float32."""
 
     name: str
     dtype: str
@@ -63,7 +63,7 @@ def parts(traced: TracedModel, mode: Mode, samples: int, *, reserve: int = 0) ->
     if traced.same_ops:
         return _parts(traced.at(samples), mode, reserve)
     small, large = (_parts(trace, mode, reserve) for trace in (traced.small, traced.large))
-    found = {part: traced.line(samples, getattr(small, part), getattr(large, part)) for part in PARTS}
+    found: dict[str, Any] = {part: traced.line(samples, getattr(small, part), getattr(large, part)) for part in PARTS}
     return replace(large, samples=samples, **found)
 
 

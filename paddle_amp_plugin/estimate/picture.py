@@ -21,6 +21,7 @@ COLOURS = {
     "temporary": "#f2c48d",
     "reserve": "#d5d9dd",
 }
+LIMIT = "#b3261e"
 _STYLE = "font-family:-apple-system,'Segoe UI','Noto Sans CJK SC','Microsoft YaHei',sans-serif;font-size:13px"
 
 
@@ -30,7 +31,9 @@ def draw(result: Result) -> str:
     scale = (WIDTH - LEFT - RIGHT) / most
     legend_rows = 2
     height = TOP + len(result.columns) * (BAR + GAP) + legend_rows * 22 + 14
-    title = tr("{n}: memory of a training step, batch {b}", "{n}：训练一步的显存，批大小 {b}", n=result.name, b=result.samples)
+    title = tr(
+        "{n}: memory of a training step, batch {b}", "{n}：训练一步的显存，批大小 {b}", n=result.name, b=result.samples
+    )
     shapes = [
         f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
         f'<text x="14" y="24" font-weight="600" font-size="15">{escape(title)}</text>',
@@ -48,8 +51,10 @@ def draw(result: Result) -> str:
     bottom = TOP + len(result.columns) * (BAR + GAP)
     if result.memory is not None:
         x = LEFT + result.memory * scale
-        shapes.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{bottom - 6}" stroke="#b3261e" stroke-dasharray="5 3"/>')
-        shapes.append(f'<text x="{x:.1f}" y="{TOP - 12}" text-anchor="end" fill="#b3261e">{shown(result.memory)}</text>')
+        line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{TOP - 8}" y2="{bottom - 6}"'
+        shapes.append(f'{line} stroke="{LIMIT}" stroke-dasharray="5 3"/>')
+        text = f'<text x="{x:.1f}" y="{TOP - 12}" text-anchor="end" fill="{LIMIT}">'
+        shapes.append(f"{text}{shown(result.memory)}</text>")
     shapes += _legend(bottom + 12)
     body = "\n".join(shapes)
     return (

@@ -27,8 +27,9 @@ FP32 = Mode("FP32", "float32", Policy())
 def modes_for(settings: AmpConfig | None, step: Step, traced: TracedModel, *, family: str = "") -> list[Mode]:
     """FP32, O1, O2 (and OD for a config that asks for it), with the dtype, lists and pins of ``settings``.
 
-    ``settings``: what the config's AMP keys say, None if it has none; ``traced``: of ``step``. The model of ``step`` is half afterwards. Raises AmpError: AMP016 a dtype beyond the GPU at
-    hand, AMP036 a pattern of ``fp32_layers`` that names no layer.
+    ``settings``: what the config's AMP keys say, None if it has none; ``traced``: of ``step``, whose model is half
+    afterwards. Raises AmpError: AMP016 a dtype beyond the GPU at hand, AMP036 a pattern of ``fp32_layers`` that names
+    no layer.
     """
     asked = settings if settings is not None else read_amp({"amp": True}, source="amp")
     assert asked is not None

@@ -45,8 +45,8 @@ class Seen:
 @dataclass(frozen=True)
 class Policy:
     """How a step runs. ``settings``: of ``auto_cast`` around the model's forward; ``half_tensors``: names of the
-    parameters and buffers that ``decorate`` makes half (O2); ``pinned``: dotted names of the layers that compute in FP32.
-    ``seen``: the calls (by number) whose dtypes need no rule, because they were seen (``match``).
+    parameters and buffers that ``decorate`` makes half (O2); ``pinned``: dotted names of the layers that compute in
+    FP32; ``seen``: the calls (by number) whose dtypes need no rule, because they were seen (``match``).
     """
 
     settings: CastSettings = field(default_factory=CastSettings)

@@ -13,8 +13,9 @@ NO_SYNTHETIC = "AMP261"
 
 
 class WorkloadStep:
-    """A ``Workload`` (``hosts.workloads``) as a ``measure.Step``: made-up batches where its host can make some, else parts
-    of a real one.
+    """A ``Workload`` (``hosts.workloads``) as a ``measure.Step``.
+
+    Batches are made up where the host can do that, else they are parts of a real one.
     """
 
     def __init__(self, work: Any) -> None:
@@ -26,7 +27,7 @@ class WorkloadStep:
         self.made_up = True
 
     def batch(self, size: int) -> Any:
-        """Raises AmpError: AMP287 if a real batch is smaller than ``size``; the workload's own where there is no data."""
+        """Raises AmpError: AMP287 if a real batch is smaller than ``size``; the workload's own without data."""
         try:
             return self._work.synthetic_batch(size)
         except AmpError as error:
@@ -51,6 +52,13 @@ class WorkloadStep:
 
     def loss(self, batch: Any) -> Any:
         return self._work.loss(self.model, batch, self._criterion)
+
+
+def accumulate_steps(work: Any) -> int:
+    """Backward passes an update: ``amp.accumulate_steps``, or what the recipe's Trainer is told."""
+    recipe = getattr(work, "recipe", None)
+    host = recipe.trainer.get("gradient_accumulation_steps", 1) if recipe is not None else 1
+    return max(int(host), work.settings.accumulate_steps if work.settings is not None else 1)
 
 
 def _part(value: Any, size: int, samples: int) -> Any:

@@ -6,7 +6,6 @@ Time is counted in ticks: call ``i`` of the forward pass is tick ``i``, step ``j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -171,5 +170,3 @@ class TracedModel:
             step_workspace=line(self.small.step_workspace, self.large.step_workspace),
             peak=line(self.small.peak, self.large.peak),
         )
-
-

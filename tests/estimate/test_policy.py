@@ -63,6 +63,7 @@ def test_dtypes_are_those_of_software_half(name):
     if reason:
         pytest.skip(reason)
     model, batch, trace = traced(name)
+    assert model.training
     for amp in AMPS:
         plan = make_plan(read_amp({"amp": amp}, source="test"), plans.ANY_GPU)
         other, _ = models.build(name)

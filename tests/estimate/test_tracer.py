@@ -1,6 +1,6 @@
 """What is traced: against sums done by hand, and against the allocator's own peak."""
 
-import zlib  # noqa: F401, I001  -- before paddle: 2.6.2's library exports symbols of an old zlib
+import zlib  # noqa: F401  -- before paddle: 2.6.2's library exports symbols of an old zlib
 
 import paddle
 import paddle.nn.functional as F
@@ -193,6 +193,23 @@ def test_against_the_allocator(kind, samples):
     measured = before + mark.rise() - outside
     del batch
     assert parts(trace_step(step), FP32, samples).total == pytest.approx(measured, rel=0.01)
+
+
+def test_accumulating_gradients_takes_nothing_more():
+    """Gradients stay from step to step anyway (``clear_grad`` sets them to zero)."""
+    step = ConvStep(_conv_net(), 0, paddle.optimizer.Momentum)
+    traced = trace_step(step)
+    batch, rises = step.batch(8), []
+    for passes in (1, 4):
+        mark = Mark()
+        for _ in range(passes):
+            step.loss(batch).backward()
+        step.optimizer.step()
+        step.optimizer.clear_grad()
+        rises.append(mark.rise())
+    found = parts(traced, FP32, 8)
+    assert rises[0] == pytest.approx(found.activations + found.temporary, rel=0.01)
+    assert rises[1] == pytest.approx(rises[0], rel=0.001)
 
 
 def test_a_trace_changes_nothing():
