@@ -22,13 +22,14 @@ from tests.nlp import tiny as nlp
 from tests.workloads import configs as ocr
 
 STEPS = 3
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def quick_start(folder: Path) -> Path:
     """The quick start's SVTR; its dictionary comes with its data, so another of the same size takes its place."""
     import yaml
 
-    document = yaml.safe_load((Path(__file__).parent.parent / "configs" / "ocr_amp.yml").read_text(encoding="utf-8"))
+    document = yaml.safe_load((ROOT / "configs" / "ocr_amp.yml").read_text(encoding="utf-8"))
     words = folder / "dict.txt"
     words.write_text("".join(f"{chr(0x4E00 + i)}\n" for i in range(500)), encoding="utf-8")
     document["Global"]["character_dict_path"] = str(words)
@@ -119,7 +120,7 @@ def child(config: str, what: str, sizes: tuple[int, ...]) -> list[int]:
 def run_child(config: Path, what: str, *sizes: int) -> list[int]:
     """``child`` in a fresh process."""
     words = [sys.executable, "-m", "benchmarks.estimate", f"--{what}", str(config), *map(str, sizes)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=900, cwd=ROOT)
     if done.returncode:
         raise RuntimeError(f"{config}: {done.stdout}{done.stderr}")
     return list(json.loads(done.stdout.splitlines()[-1]))

@@ -36,8 +36,11 @@ def estimate(
     _check(batch, limit, kept)
     settings = options_of(options, "AMP290")
     from paddle_amp_plugin.hosts.workloads import open_workload
+    from paddle_amp_plugin.nlp.recipe import looks_nlp
 
-    with open_workload(config, settings, paddleocr_dir=paddleocr_dir, synthetic=True) as work:
+    # what is counted is the CPU's allocator, also where there is a GPU
+    on_cpu = {"trainer.device": "cpu"} if looks_nlp(config) else {"Global.use_gpu": False}
+    with open_workload(config, {**settings, **on_cpu}, paddleocr_dir=paddleocr_dir, synthetic=True) as work:
         result = _with_progress(work, batch, limit, kept, quiet=as_json)
     if picture is not None:
         from paddle_amp_plugin.estimate.picture import draw

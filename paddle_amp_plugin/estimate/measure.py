@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.estimate.allocator import Mark
+from paddle_amp_plugin.estimate.modes import trained_parameters
 from paddle_amp_plugin.estimate.retention import size_of, tensors_in
 from paddle_amp_plugin.estimate.trace_model import Trace, TracedModel
 from paddle_amp_plugin.estimate.tracer import Tracer
@@ -43,7 +44,7 @@ def trace_step(
         if progress is not None:
             progress()
         traces.append(_traced(step, size))
-    if not traces[0].backward:
+    if not trained_parameters(traces[0]):
         raise AmpError("AMP286", tr("no gradient reaches this model's parameters", "没有梯度到达该模型的参数"))
     return TracedModel(*traces)
 

@@ -33,19 +33,31 @@ def modes_for(settings: AmpConfig | None, step: Step, traced: TracedModel, *, fa
     """
     asked = settings if settings is not None else read_amp({"amp": True}, source="amp")
     assert asked is not None
-    device = current_device()
+    device = gpu_at_hand()
     levels = ["O1", *(["OD"] if asked.level == "OD" else []), "O2"]  # O2 last: it changes the model
     modes = [FP32]
     batch = step.batch(traced.small.batch)
     for level in levels:
         changed = asked.model_copy(update={"enabled": True, "level": level, "cpu": "emulate"})
-        plan = make_plan(changed, device if device.kind == "gpu" else ANY_GPU, family=family)
+        plan = make_plan(changed, device, family=family)
         mode = mode_of(plan, step.model)
         if traced.same_ops:  # else a call has one number in one trace and another in the other: the rules must do
             seen = match(traced.small, observe(plan, step.model, lambda: step.loss(batch)))
             mode = replace(mode, policy=replace(mode.policy, seen=seen))
         modes.append(mode)
     return modes
+
+
+def gpu_at_hand() -> Device:
+    """The GPU of this machine, though everything here runs on the CPU; ``ANY_GPU`` where there is none."""
+    if not paddle.device.is_compiled_with_cuda() or not paddle.device.cuda.device_count():
+        return ANY_GPU
+    before = paddle.device.get_device()
+    paddle.device.set_device("gpu:0")
+    try:
+        return current_device()
+    finally:
+        paddle.device.set_device(before)
 
 
 def mode_of(plan: Plan, model: paddle.nn.Layer) -> Mode:

@@ -88,8 +88,8 @@ def advice(result: Result) -> str:
     share = round(100 * groups[top] / parts.total) if parts.total else 0
     if top == "activations":
         words = tr(
-            "{m}: activations take {p} %: a smaller batch (with accumulate_steps for the same update) or recompute",
-            "{m}：激活占 {p} %：可减小批大小（配合 accumulate_steps 保持更新不变）或使用重计算",
+            "{m}: activations take {p} %: a smaller batch or recompute helps",
+            "{m}：激活占 {p} %：可减小批大小或使用重计算",
             m=mode.name,
             p=share,
         )

@@ -15,10 +15,10 @@ def register(app: typer.Typer) -> None:
     app.command(
         "estimate",
         help=tr(
-            "How much memory a training takes in FP32, at O1 and at O2, and the largest batch that fits. Runs small steps "
-            "of the config's own model on the CPU; no data and no GPU are needed.",
+            "How much memory a training takes in FP32, at O1 and at O2, and the largest batch that fits. Runs small "
+            "steps of the config's own model on the CPU; no data and no GPU are needed.",
             "估算训练在 FP32、O1 与 O2 下占用的显存以及可容纳的最大批大小。"
-            "只在 CPU 上运行配置中模型的两个小步，不需要数据与 GPU。",
+            "只在 CPU 上运行配置中模型的几个小步，不需要数据与 GPU。",
         ),
     )(command)
 
