@@ -18,7 +18,7 @@ def config(tmp_path_factory):
 
 def estimate(config, *arguments, **environment):
     words = ["-m", "paddle_amp_plugin", "estimate", "-c", str(config), *arguments]
-    return tiny.call(words, config.parent, **environment)
+    return tiny.call(words, config.parent, timeout=600, **environment)
 
 
 def test_json_table_and_picture(config):
