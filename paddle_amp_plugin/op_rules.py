@@ -55,6 +55,9 @@ NORM_OPS = frozenset(
         "dist",
     }
 )
+#: Ops whose half result is the first output only: the statistics beside it stay FP32 on a GPU too, and the
+#: caches beside it are no values.
+FIRST_OUTPUT_ONLY = NORM_OPS | {"rnn", "einsum"}
 SOFTMAX_OPS = frozenset(
     {
         "softmax",

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from paddle_amp_plugin import pdamp
+from paddle_amp_plugin.cli.options import overrides
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.export.folder import check_folder
 from paddle_amp_plugin.export.wanted import METHODS, Wanted
@@ -52,7 +51,7 @@ def export(
             checkpoint,
             config,
             wanted,
-            options=_options(options),
+            options=overrides(options),
             convert_half=convert_half,
             paddleocr_dir=paddleocr_dir,
             say=_say,
@@ -94,19 +93,6 @@ def _check(checkpoint: Path, config: Path | None, int8: str | None, qat_steps: i
                 "--data 用于 PaddleNLP 文件夹；配置文件自带数据",
             ),
         )
-
-
-def _options(texts: Sequence[str]) -> dict[str, Any]:
-    values = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise AmpError("AMP230", tr("--set {t}: expected key=value", "--set {t}：应写成 键=值", t=text))
-        try:
-            values[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise AmpError("AMP230", tr("--set {t}: not valid YAML", "--set {t}：不是有效的 YAML", t=text)) from None
-    return values
 
 
 def _say(text: str) -> None:

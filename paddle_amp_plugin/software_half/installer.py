@@ -57,7 +57,7 @@ def _wrappers() -> dict[int, tuple[Any, Callable[..., Any]]]:
             by_name[name] = wrapper
     linear = getattr(_C_ops, "linear", None)
     if linear is not None:
-        fused = wrap_op("linear_v2", linear, False) if _linear_is_one_op() else None
+        fused = wrap_op("linear_v2", linear, False) if linear_is_one_op() else None
         found[id(linear)] = (linear, wrap_linear(by_name["matmul"], by_name["add"], fused))
     if len(NATIVE) < 2:
         found[id(_C_ops.cast)] = (_C_ops.cast, _rounding_cast(_C_ops.cast))
@@ -115,7 +115,7 @@ def _wrapper_for(name: str, function: Any, assign: Any) -> Callable[..., Any] | 
     return wrap_op(amp_name(name), _corrected(name), moves_in_half(name))
 
 
-def _linear_is_one_op() -> bool:
+def linear_is_one_op() -> bool:
     """Whether ``F.linear`` runs as ``linear_v2`` on a CUDA build of this Paddle (nn/functional/common.py)."""
     if not hasattr(_C_ops, "linear_v2"):
         return False
@@ -137,7 +137,7 @@ def _rounding_cast(function: Callable[..., Any]) -> Callable[..., Any]:
     return software_half_cast
 
 
-def _swap(replacements: dict[int, tuple[Any, Any]]) -> None:
+def swap(replacements: dict[int, tuple[Any, Any]]) -> None:
     """Replace, in the namespaces of all loaded modules and of Tensor, each key object by its partner."""
     for name, module in list(sys.modules.items()):
         if name.startswith("paddle.base.libpaddle") or name.startswith(__name__.rpartition(".")[0]):
@@ -187,7 +187,7 @@ class Installation:
 
     def put(self) -> None:
         """Install: from here on ``paddle.amp`` works on the CPU."""
-        _swap(self._pairs)
+        swap(self._pairs)
         for owner, name, wrapper in self._attributes:
             self._saved.append((owner, name, getattr(owner, name)))
             setattr(owner, name, wrapper)
@@ -197,7 +197,7 @@ class Installation:
         for owner, name, original in reversed(self._saved):
             setattr(owner, name, original)
         self._saved.clear()
-        _swap({id(wrapper): (wrapper, original) for original, wrapper in self._pairs.values()})
+        swap({id(wrapper): (wrapper, original) for original, wrapper in self._pairs.values()})
 
 
 def _supporting() -> Callable[..., bool]:

@@ -14,7 +14,7 @@ import paddle
 
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
-from paddle_amp_plugin.op_rules import NORM_OPS, ONLY_X_DECIDES, Rule, is_cast_input
+from paddle_amp_plugin.op_rules import FIRST_OUTPUT_ONLY, NORM_OPS, ONLY_X_DECIDES, Rule, is_cast_input
 from paddle_amp_plugin.software_half import records
 from paddle_amp_plugin.software_half.dtypes import BFLOAT16, FLOAT16, FLOAT32, canonical, dtype_of, is_half
 from paddle_amp_plugin.software_half.rounding import convert, down, through, up
@@ -23,10 +23,6 @@ from paddle_amp_plugin.software_half.state import STATE
 SEEN_FLOAT32, SEEN_FLOAT16, SEEN_BFLOAT16 = 1, 2, 4
 SEEN_HALF = SEEN_FLOAT16 | SEEN_BFLOAT16
 _SEEN = {FLOAT32: SEEN_FLOAT32, FLOAT16: SEEN_FLOAT16, BFLOAT16: SEEN_BFLOAT16}
-
-#: Ops whose half result is the first output only: the statistics beside it stay FP32 on a GPU too, and the
-#: caches beside it are no values.
-FIRST_OUTPUT_ONLY = NORM_OPS | {"rnn", "einsum"}
 
 #: Outside auto_cast these refuse inputs of mixed dtypes on a GPU (the kernel is chosen by one input and reads the
 #: others as that dtype), where elementwise ops promote instead.

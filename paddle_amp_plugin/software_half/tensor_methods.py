@@ -48,7 +48,7 @@ _OTHERS = {
 OPERATORS = {**_BY_SCALE, **_OTHERS}
 
 
-def _name_with_number(method: str) -> str:
+def name_with_number(method: str) -> str:
     if method in ("__div__", "__truediv__"):
         return "div_scale" if hasattr(_C_ops, "div_scale") else "scale"
     if method == "__pow__":
@@ -59,7 +59,7 @@ def _name_with_number(method: str) -> str:
 def wrap_operator(method: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The software-half form of one arithmetic or comparison method of ``Tensor``."""
     op = OPERATORS[method]
-    with_number = _name_with_number(method)
+    with_number = name_with_number(method)
 
     def software_half_operator(self: Any, other: Any) -> Any:
         seen = scan((self, other))

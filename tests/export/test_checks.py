@@ -8,7 +8,8 @@ import numpy as np
 import paddle
 import pytest
 
-from paddle_amp_plugin.cli.export import _check, _options
+from paddle_amp_plugin.cli.export import _check
+from paddle_amp_plugin.cli.options import overrides
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.export import compare, onnx_model
 from paddle_amp_plugin.export.folder import check_folder, staged
@@ -154,5 +155,5 @@ def test_arguments(tmp_path):
     (tmp_path / "w.pdparams").write_bytes(b"")
     assert code_of(_check, tmp_path / "w.pdparams", None, None, 1, None) == "AMP230"
     assert code_of(_check, tmp_path, tmp_path, None, 1, tmp_path) == "AMP230"
-    assert _options(["Global.a=1", "b=x"]) == {"Global.a": 1, "b": "x"}
-    assert code_of(_options, ["novalue"]) == "AMP230"
+    assert overrides(["Global.a=1", "b=x"]) == {"Global.a": 1, "b": "x"}
+    assert code_of(overrides, ["novalue"]) == "AMP014"

@@ -38,7 +38,7 @@ def half_calls(counts, op, column=0):
 @pytest.fixture
 def legacy_linear():
     """Paddle 3 on CUDA runs a Linear as one op unless told otherwise; Paddle's tests tell it otherwise."""
-    if not software_half.installer._linear_is_one_op():
+    if not software_half.installer.linear_is_one_op():
         yield
         return
     software_half.uninstall()
