@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from paddle_amp_plugin.cli.commands import export, rehearse, report, run, version
+from paddle_amp_plugin.cli.commands import compare, export, rehearse, report, run, version
 from paddle_amp_plugin.messages import tr
 
 app = typer.Typer(
@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 
 #: In the order of ``--help``.
-for verb in (run, rehearse, report, export, version):
+for verb in (run, rehearse, compare, report, export, version):
     verb.register(app)
 
 
