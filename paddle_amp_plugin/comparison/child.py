@@ -46,7 +46,10 @@ def train(request: dict[str, Any], say: Any) -> dict[str, Any]:
 
 
 def measure(work: Any, mode: str, steps: int, *, say: Any = lambda step: None, metric: bool = False) -> dict[str, Any]:
-    """``{"run": …, "model": …, "device": …}`` of ``steps`` steps of a workload in a mode."""
+    """``{"run": …, "model": …, "device": …, "about": …}`` of ``steps`` steps of a workload in a mode.
+
+    ``model`` is there for FP32 only. ``say(step)`` is called after every step; ``metric``: evaluates at the end.
+    """
     import paddle
 
     from paddle_amp_plugin.rehearsal.side import Side
@@ -61,12 +64,12 @@ def measure(work: Any, mode: str, steps: int, *, say: Any = lambda step: None, m
     with contextlib.closing(batches), side:
         run = _train(side, batches, steps, Run(**row), say)
         found = _evaluate(work, side) if metric and not run.failed else {}
-        model = _model(work, side)
+        model = dataclasses.asdict(_model(work, side)) if mode == FP32 else None
         share = side.session.half_share() if side.session is not None else None
     run = dataclasses.replace(run, metric=found, half_share=share)
     device = {**dataclasses.asdict(plan.device), "software_half": plan.software_half, "paddle": paddle.__version__}
     about = {"name": work.name, "family": work.family, "batch_size": work.batch_size}
-    return {"run": dataclasses.asdict(run), "model": dataclasses.asdict(model), "device": device, "about": about}
+    return {"run": dataclasses.asdict(run), "model": model, "device": device, "about": about}
 
 
 def _plan(work: Any, mode: str) -> Any:
@@ -153,7 +156,7 @@ def _gpu_peak() -> int:
 
 
 def _model(work: Any, side: Any) -> Model:
-    """Sizes of the products in one forward pass, by hooks; nothing of the model changes."""
+    """Sizes of the products in one forward pass in FP32, by hooks; nothing of the model changes."""
     import paddle
 
     from paddle_amp_plugin.diagnosis.state import untouched
@@ -167,10 +170,9 @@ def _model(work: Any, side: Any) -> Model:
             hook = _counting(name, weight, found)
             handles.append(layer.register_forward_post_hook(hook))
     batches = work.train_batches()
-    by_itself = side.session.by_itself() if side.session is not None else contextlib.nullcontext()
     try:
-        with contextlib.closing(batches), by_itself, untouched(model), paddle.no_grad():
-            work.loss(model, next(batches), work.build_criterion())
+        with contextlib.closing(batches), untouched(model), paddle.no_grad():
+            work.loss(model, next(batches), side.criterion)
     finally:
         for handle in handles:
             handle.remove()

@@ -100,7 +100,7 @@ def _taken(result: dict[str, Any], request: Request, facts: _Facts, *, first: bo
         if first:
             raise AmpError(error["code"], error["message"], hint=error["hint"])
         return Run(request.mode, request.seed, failed=f"[{error['code']}] {error['message']}")
-    if facts.model is None:
+    if result["model"] is not None and facts.model is None:
         facts.model = Model(**{**result["model"], "odd": tuple(result["model"]["odd"])})
         facts.device, facts.about = result["device"], result["about"]
     return run_of(result["run"])

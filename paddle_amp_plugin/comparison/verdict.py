@@ -44,7 +44,7 @@ class Spread:
         return self.sigma / math.sqrt(self.count) if self.sigma is not None else 0.0
 
     def text(self, form: Callable[[float], str] = number) -> str:
-        return form(self.mean) if self.sigma is None else f"{form(self.mean)} ± {form(self.sigma)}"
+        return form(self.mean) if self.sigma is None else f"{form(self.mean)} ± {form(self.sigma).lstrip('+')}"
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ What is public: in AMP training of ch_PP-OCRv2_det / v3_det in float16, O1 and O
 convolutions leave float16's range; bfloat16 trains as FP32 does with nothing else changed (PaddleOCR PR #10119 and
 PR #10180). Nothing is published about which of the layers, and the weights are not here. So the scales are put where
 this network lets training put them: RSEFPN's convolutions and the first ones of DBHead have no norm between them, and
-the BatchNorm behind them divides whatever they have grown to, so no loss holds them back. At random weights their outputs
-reach 120; three convolutions in a row, each 9 times larger (729 in all), bring head.*.conv1 to about 90,000 in FP32,
-past 65504, and leave what the BatchNorm gives, the loss and the training as they were.
+the BatchNorm behind them divides whatever they have grown to, so no loss holds them back. At random weights their
+outputs reach 85; three convolutions in a row, each 10 times larger (1,000 in all), bring head.*.conv1 to about 80,000
+in FP32, past 65504, and leave what the BatchNorm gives, the loss and the training as they were.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.workloads import configs
 
 GROWN = re.compile(r"neck\.(ins|inp)_conv\.\d\.in_conv|head\.(binarize|thresh)\.conv1")
 CULPRITS = {"head.binarize.conv1", "head.thresh.conv1"}
-FACTOR = 9.0
-STEPS = 6
+FACTOR = 10.0
+STEPS = 3
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +55,8 @@ def run(path, amp, capsys, *, steps=STEPS, **more):
     return holds, read(out / "rehearsal.json"), capsys.readouterr().out
 
 
-@pytest.mark.parametrize("level", ["O1"])
-def test_float16_breaks_and_both_suggestions_hold(detector, level, capsys):
-    holds, record, said = run(detector, {"level": level, "dtype": "float16"}, capsys)
+def test_float16_breaks_and_both_suggestions_hold(detector, capsys):
+    holds, record, said = run(detector, {"dtype": "float16"}, capsys)
     assert not holds
     assert {row.name for row in record.layers if row.overflows} == CULPRITS
     assert all(65504 < row.out_absmax < 1e6 for row in record.layers if row.overflows)
