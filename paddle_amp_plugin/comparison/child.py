@@ -56,8 +56,6 @@ def measure(work: Any, mode: str, steps: int, *, say: Any = lambda step: None, m
 
     plan = _plan(work, mode)
     start = _memory(now=True)
-    if start is None:
-        paddle.device.cuda.reset_max_memory_allocated()
     side = Side(work, plan)
     row = {"mode": mode, "seed": work.seed, "memory_start": start or 0, "used": f"{plan.level} {plan.dtype}"}
     batches = work.train_batches()

@@ -18,7 +18,7 @@ def folder(tmp_path_factory):
 
 
 def amp(*arguments: str, cwd, **env: str):
-    return tiny.call(["-m", "paddle_amp_plugin", *arguments], cwd, **env)
+    return tiny.call(["-m", "paddle_amp_plugin", *arguments], cwd, timeout=600, **env)
 
 
 def test_rehearse_a_healthy_config(folder):
