@@ -113,7 +113,7 @@ def test_it_trains_as_the_host_does(tmp_path):
             losses.append(float(loss))
         metric = work.evaluate(model)
     assert losses == pytest.approx(told, abs=2e-4)
-    shown = re.search(r"cur metric, acc: ([0-9.]+), norm_edit_dis: ([0-9.]+)", result.stdout)
+    shown = re.search(r"cur metric, acc: ([0-9.e-]+), norm_edit_dis: ([0-9.e-]+)", result.stdout)
     assert metric["norm_edit_dis"] == pytest.approx(float(shown.group(2)), abs=1e-3)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == written
 
