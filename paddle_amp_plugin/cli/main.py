@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from paddle_amp_plugin import activation
-from paddle_amp_plugin.cli.commands import doctor, estimate, export, lint, rehearse, report, run, version
+from paddle_amp_plugin.cli.commands import compare, doctor, estimate, export, lint, rehearse, report, run, version
 from paddle_amp_plugin.messages import tr
 
 app = typer.Typer(
@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 #: In the order of ``--help``.
-for verb in (run, doctor, rehearse, lint, estimate, report, export, version):
+for verb in (run, doctor, rehearse, compare, lint, estimate, report, export, version):
     verb.register(app)
 
 

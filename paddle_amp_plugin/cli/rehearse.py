@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paddle_amp_plugin.rehearsal.verdict import Verdict
 
 PAGE = "rehearsal.html"
+DIAGNOSIS = "diagnosis"  # a folder of its own: --out may be a run's, and that has diagnoses, too
 FEWEST = 3
 
 
@@ -50,9 +51,10 @@ def rehearse(
 
         plan = _plan(work)
         _say(tr("{n}: {p} beside FP32", "{n}：{p} 与 FP32 并行", n=work.name, p=f"{plan.level} {plan.dtype}"))
-        for stale in folder.glob("overflow-*.json"):
+        found = folder / DIAGNOSIS
+        for stale in found.glob("overflow-*.json"):
             stale.unlink()
-        record = run(work, plan, steps=steps, folder=folder, synthetic=synthetic, progress=bar)
+        record = run(work, plan, steps=steps, folder=found, synthetic=synthetic, progress=bar)
     verdict = judge(record)
     text = to_json(record, as_dict(verdict))
     _written(folder / RECORD_FILE, text)

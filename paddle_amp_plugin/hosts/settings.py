@@ -10,4 +10,5 @@ def settings_mapping(settings: Any) -> Any:
     if not settings.enabled:
         return False
     given = settings.model_fields_set - {"enabled", "sources", "notes"}
-    return settings.model_dump(mode="json", include=given, exclude_unset=True) or True
+    # warnings: pydantic expects the tuples that it has itself turned into lists
+    return settings.model_dump(mode="json", include=given, exclude_unset=True, warnings=False) or True

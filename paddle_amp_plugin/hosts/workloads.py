@@ -13,11 +13,12 @@ for training. Nothing is trained, and nothing is written outside a temporary fol
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import yaml
 
 from paddle_amp_plugin.config import AmpConfig, read_amp
 from paddle_amp_plugin.errors import AmpError
@@ -143,8 +144,13 @@ def read_through(loader: Any) -> Iterator[Any]:
 
 
 def texts_of(options: Mapping[str, Any]) -> list[str]:
-    """Options as the hosts' ``-o`` takes them: they read the values as YAML, of which JSON is a part."""
-    return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in options.items()]
+    """Options as the hosts' ``-o`` takes them: as YAML 1.1, to which JSON's ``1e-05`` is a text."""
+
+    def plain(value: Any) -> str:
+        text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1_000_000)
+        return str(text).strip().removesuffix("...").strip()
+
+    return [f"{key}={plain(value)}" for key, value in options.items()]
 
 
 def no_synthetic(kind: str) -> AmpError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 
 from paddle_amp_plugin.config import AmpConfig, read_amp
 from paddle_amp_plugin.errors import AmpError
-from paddle_amp_plugin.hosts.workloads import read_through
+from paddle_amp_plugin.hosts.workloads import read_through, texts_of
 from paddle_amp_plugin.nlp import recipe as recipes
 from paddle_amp_plugin.nlp.recipe_schema import Recipe
 from paddle_amp_plugin.nlp.rows import Row, read_rows
@@ -29,8 +28,7 @@ _SYNTHETIC_BATCHES = 8
 @contextlib.contextmanager
 def open_recipe(path: Path, options: Mapping[str, Any], *, synthetic: bool) -> Iterator[NlpWorkload]:
     """See ``hosts.workloads.open_workload``."""
-    texts = [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in options.items()]
-    recipe = recipes.read(path, texts)
+    recipe = recipes.read(path, texts_of(options))
     settings = None if recipe.amp is None else read_amp({"amp": recipe.amp}, host="paddlenlp", source=str(path))
     with tempfile.TemporaryDirectory(prefix="paddle-amp-") as folder, _quiet():
         plain = recipe.model_copy(update={"amp": None, "trainer": {**recipe.trainer, "output_dir": folder}})

@@ -20,6 +20,7 @@ from paddle_amp_plugin.diagnosis.watch import LayerWatch
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.hosts.settings import settings_mapping
 from paddle_amp_plugin.messages import tr
+from paddle_amp_plugin.rehearsal.keys import amp_with
 from paddle_amp_plugin.rehearsal.record import Layer, Rehearsal, Remedy, Step, Treatment
 from paddle_amp_plugin.rehearsal.side import Side
 
@@ -176,31 +177,18 @@ def _remedies(
     if plan.dtype == "float16":
         wide = healing.plan_bfloat16(plan, "")
         tried = not look.not_finite(batches, wide)
-        base = {k: v for k, v in own.items() if k not in _SCALING}
-        remedies.append(Remedy({**base, "level": level, "dtype": "bfloat16"}, tried))
+        remedies.append(Remedy(amp_with(own, level=level, dtype="bfloat16"), tried))
     assert amp.session is not None
     pinned, black = amp.session.plan.fp32_layers, amp.session.plan.custom_black_list
     wanted = [row.name for row in layers if row.overflows and row.name]
     pins = _pins_that_hold(plan, look, batches, tuple(dict.fromkeys([*pinned, *wanted])))
     if pins:
-        mapping = {**own, "level": level, "dtype": plan.dtype, "fp32_layers": list(pins)}
+        mapping = {**amp_with(own, level=level, dtype=plan.dtype), "fp32_layers": list(pins)}
         ops = sorted(set(black) - set(plan.custom_black_list))
         if ops:
             mapping["custom_black_list"] = [*own.get("custom_black_list", []), *ops]
         remedies.append(Remedy(mapping, True))
     return tuple(r for r in remedies if r.tried)
-
-
-_SCALING = (
-    "init_loss_scaling",
-    "use_dynamic_loss_scaling",
-    "incr_ratio",
-    "decr_ratio",
-    "incr_every_n_steps",
-    "decr_every_n_nan_or_inf",
-    "min_loss_scaling",
-    "max_loss_scaling",
-)
 
 
 def _pins_that_hold(plan: Plan, look: Look, batches: Sequence[Any], pins: tuple[str, ...]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import yaml
 
 from paddle_amp_plugin.loss_scaling import ScalingPolicy
 from paddle_amp_plugin.monitor.console import judge as judge_skips
+from paddle_amp_plugin.rehearsal.keys import amp_with
 from paddle_amp_plugin.rehearsal.record import Layer, Rehearsal, Step
 from paddle_amp_plugin.report.words import Advice, Level, Text, number, percent
 
@@ -102,9 +103,14 @@ def _overflows(record: Rehearsal) -> list[Text]:
 
 def _names(layers: Sequence[Layer]) -> tuple[str, Text]:
     largest = sorted(layers, key=lambda row: -row.out_absmax)
-    shown = ", ".join(f"{row.name or '-'} ({number(row.out_absmax)})" for row in largest[:NAMED])
+    shown = ", ".join(f"{row.name or '-'} ({_size(row.out_absmax)})" for row in largest[:NAMED])
     left = len(layers) - NAMED
     return shown, Text(f" and {left} more", f" 等，另有 {left} 个") if left > 0 else Text("", "")
+
+
+def _size(value: float) -> str:
+    """A magnitude as a person reads it: 93350, 0.0123, 1.2e+09."""
+    return f"{value:.0f}" if 1000 <= value < 1e7 else number(value)
 
 
 def _treatments(record: Rehearsal) -> list[Text]:
@@ -276,7 +282,10 @@ def _warnings(record: Rehearsal) -> list[Text]:
 def settled(record: Rehearsal) -> dict[str, Any]:
     """The user's ``amp`` mapping with what the rehearsal found: the dtype used, the loss scale it came down to."""
     level, dtype = record.used.split()
-    amp = {**record.amp, "level": level, "dtype": dtype}
+    amp = amp_with(record.amp, level=level, dtype=dtype)
+    pins = list(record.plan.get("fp32_layers") or ())
+    if pins:
+        amp["fp32_layers"] = pins
     done = [s for s in record.steps if s.amp is not None]
     policy = policy_of(record)
     if dtype == "float16" and policy is not None and policy.dynamic and done and done[-1].scale < policy.init:

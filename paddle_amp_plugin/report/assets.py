@@ -69,6 +69,11 @@ td, th { text-align: right; padding: 3px 8px; border-bottom: 1px solid var(--lin
 td:first-child, th:first-child { text-align: left; }
 .settings td { white-space: normal; overflow-wrap: anywhere; text-align: left; }
 .settings td:first-child { color: var(--soft); white-space: nowrap; }
+.split { display: grid; grid-template-columns: 70px 1fr minmax(150px, auto); gap: 10px; align-items: center;
+  margin: 8px 0; font-size: 13px; font-variant-numeric: tabular-nums; }
+.bar100 { display: flex; height: 16px; border-radius: 4px; overflow: hidden; background: var(--line); }
+.part { display: block; height: 100%; } .p1 { background: var(--c1); } .p2 { background: var(--c2); }
+.p3 { background: var(--c3); } .p4 { background: var(--c4); }
 tr.bad td { color: var(--bad); }
 footer { margin: 16px 0 4px; }
 @media print { button { display: none; } .card { break-inside: avoid; } }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,19 @@ def range_axes(axes: Any, ranges: charts.Ranges, language: str) -> None:
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
         if row.name in ranges.culprits:
             label.set_color(_RED)
+
+
+def split_axes(axes: Any, rows: Sequence[tuple[str, Sequence[float]]], labels: Sequence[str], language: str) -> None:
+    """One bar a row, cut by shares that add up to 1."""
+    for index, label in enumerate(labels):
+        left = [sum(shares[:index]) for _, shares in rows]
+        widths = [shares[index] for _, shares in rows]
+        axes.barh([name for name, _ in rows], widths, left=left, color=_TONES[index + 1], label=label, height=0.6)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value * 100:g} %")
+    axes.legend(fontsize=7, frameon=False, ncols=len(labels), loc="upper right", bbox_to_anchor=(1, 1.14))
+    _dress(axes, Text("Where a step's time goes", "每步耗时构成"), language)
 
 
 def _histogram_axes(axes: Any, data: charts.Histogram, language: str) -> None:

@@ -61,7 +61,7 @@ def step_chart(chart: Chart) -> str:
     values = [v for s in chart.series for _, v in s.points if v > 0 or not chart.base]
     low, high = (min(values), max(values)) if values else (0.5, 1.0)
     if chart.percent:
-        low, high = 0.0, max(0.1, high)
+        low, high = 0.0, max(0.1 if chart.key == "skip_rate" else 1e-6, high)
     elif not chart.base:
         low, high = (0.0 if 0 <= low < 0.6 * high else low), high + 0.04 * (high - low)
     elif chart.base == 2:

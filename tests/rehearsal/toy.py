@@ -1,4 +1,4 @@
-"""A workload without a host: two Linear layers and a regression, on which a fault can be planted and its answer known."""
+"""A workload without a host: two Linear layers and a regression, on which a fault can be planted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Loss(paddle.nn.Layer):
 
 
 class Toy:
-    """See ``workloads.Workload``. ``amp``: the value of the ``amp`` key. ``factor``: of the loss, and so of gradients."""
+    """See ``workloads.Workload``. ``amp``: the value of the key. ``factor``: of the loss, and so of gradients."""
 
     name, family, host, batch_size, steps_per_epoch, missing = "toy", "rec/toy", "none", 16, 10, None
 

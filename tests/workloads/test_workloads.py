@@ -8,9 +8,10 @@ import re
 import numpy as np
 import paddle
 import pytest
+import yaml
 
 from paddle_amp_plugin.errors import AmpError
-from paddle_amp_plugin.hosts.workloads import open_workload, plan_for
+from paddle_amp_plugin.hosts.workloads import open_workload, plan_for, texts_of
 from tests.hosts import tiny
 from tests.nlp import tiny as tiny_nlp
 from tests.workloads import configs
@@ -113,7 +114,7 @@ def test_it_trains_as_the_host_does(tmp_path):
             losses.append(float(loss))
         metric = work.evaluate(model)
     assert losses == pytest.approx(told, abs=2e-4)
-    shown = re.search(r"cur metric, acc: ([0-9.]+), norm_edit_dis: ([0-9.]+)", result.stdout)
+    shown = re.search(r"cur metric, acc: ([0-9.e-]+), norm_edit_dis: ([0-9.e-]+)", result.stdout)
     assert metric["norm_edit_dis"] == pytest.approx(float(shown.group(2)), abs=1e-3)
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == written
 
@@ -124,6 +125,11 @@ def test_amp_keys_are_read_and_overridden(tmp_path):
         plan = plan_for(work)
         assert (plan.level, plan.dtype) == ("O2", "bfloat16")
         assert plan_for(work, "O1").level == "O1"
+
+
+def test_options_reach_the_host_as_what_they_are():
+    values = {"a": 1e-5, "b": 1e30, "c": "text", "d": [1, "x"], "e": None, "f": True, "g": {"h": 0.5}, "i": "123"}
+    assert {t.partition("=")[0]: yaml.safe_load(t.partition("=")[2]) for t in texts_of(values)} == values
 
 
 def test_what_cannot_be_made_up_is_said(tmp_path):
