@@ -197,3 +197,13 @@ def _set(holder: dict[str, Any], parts: list[str], value: Any) -> bool:
         return False
     holder[first] = copy
     return True
+
+
+def texts_of(options: Mapping[str, Any]) -> list[str]:
+    """Options as the hosts' ``-o`` takes them: as YAML 1.1, to which JSON's ``1e-05`` is a text."""
+
+    def plain(value: Any) -> str:
+        text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1_000_000)
+        return str(text).strip().removesuffix("...").strip()
+
+    return [f"{key}={plain(value)}" for key, value in options.items()]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paddle_amp_plugin import config as amp_config
+from paddle_amp_plugin.config_overrides import texts_of
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.hosts import paddleocr
 from paddle_amp_plugin.hosts.paddleocr_args import check_sections, check_weights, is_amp_option
@@ -76,9 +76,7 @@ def export_checkpoint(
     exporter.patches.apply()
     logging.disable(logging.INFO)  # the host prints its whole config and each of its steps
     try:
-        # the host reads the values as YAML, of which JSON is a part
-        given = {key: json.dumps(value, ensure_ascii=False) for key, value in options.items() if not is_amp_option(key)}
-        arguments = [f"{key}={value}" for key, value in given.items()]
+        arguments = texts_of({key: value for key, value in options.items() if not is_amp_option(key)})
         run_patched(exporter, tree.script("eval"), ["-c", str(config), *(["-o", *arguments] if arguments else [])])
     finally:
         logging.disable(level)

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from paddle_amp_plugin import config as amp_config
+from paddle_amp_plugin.config_overrides import texts_of
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.hosts import paddleocr
 from paddle_amp_plugin.hosts.paddleocr_args import check_sections, is_amp_option, preflight
 from paddle_amp_plugin.hosts.paddleocr_run import interruptible, require_paddle, run_patched
 from paddle_amp_plugin.hosts.paddleocr_tree import find_tree, put_first
 from paddle_amp_plugin.hosts.patching import bound
-from paddle_amp_plugin.hosts.workloads import read_through, texts_of
+from paddle_amp_plugin.hosts.workloads import read_through
 from paddle_amp_plugin.messages import tr
 
 #: The schedule's length of an epoch where the data is not there to be counted.

@@ -18,8 +18,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import yaml
-
 from paddle_amp_plugin.config import AmpConfig, read_amp
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
@@ -141,16 +139,6 @@ def read_through(loader: Any) -> Iterator[Any]:
         stop = getattr(getattr(module, "_loader", None), "_try_shutdown_all", None)
         if stop is not None:
             stop()
-
-
-def texts_of(options: Mapping[str, Any]) -> list[str]:
-    """Options as the hosts' ``-o`` takes them: as YAML 1.1, to which JSON's ``1e-05`` is a text."""
-
-    def plain(value: Any) -> str:
-        text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=1_000_000)
-        return str(text).strip().removesuffix("...").strip()
-
-    return [f"{key}={plain(value)}" for key, value in options.items()]
 
 
 def no_synthetic(kind: str) -> AmpError:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from paddle_amp_plugin.config import AmpConfig, read_amp
+from paddle_amp_plugin.config_overrides import texts_of
 from paddle_amp_plugin.errors import AmpError
-from paddle_amp_plugin.hosts.workloads import read_through, texts_of
+from paddle_amp_plugin.hosts.workloads import read_through
 from paddle_amp_plugin.nlp import recipe as recipes
 from paddle_amp_plugin.nlp.recipe_schema import Recipe
 from paddle_amp_plugin.nlp.rows import Row, read_rows

@@ -10,8 +10,9 @@ import paddle
 import pytest
 import yaml
 
+from paddle_amp_plugin.config_overrides import texts_of
 from paddle_amp_plugin.errors import AmpError
-from paddle_amp_plugin.hosts.workloads import open_workload, plan_for, texts_of
+from paddle_amp_plugin.hosts.workloads import open_workload, plan_for
 from tests.hosts import tiny
 from tests.nlp import tiny as tiny_nlp
 from tests.workloads import configs
