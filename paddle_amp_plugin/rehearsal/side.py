@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ class Side(contextlib.ExitStack):
 
     def __init__(self, work: Workload, plan: Plan, *, folder: Path | None = None, change: Any = None) -> None:
         super().__init__()
+        # every batch is a step here, on both sides; neither accumulation nor an average changes what holds
+        plan = dataclasses.replace(plan, accumulate_steps=1, ema_decay=None)
         self.work, self.plan = work, plan
         self.model = work.build_model()
         self.optimizer, self.schedule = work.build_optimizer(self.model)
@@ -80,7 +83,7 @@ class Side(contextlib.ExitStack):
         skipped = withhold
         if not withhold:
             self.optimizer.step()
-            skipped = self.session.last_skipped if self.session is not None else False
+            skipped = self.session.held if self.session is not None else False
         self.optimizer.clear_grad()
         if self.schedule is not None and not skipped:
             self.schedule.step()
