@@ -25,7 +25,7 @@ SPREAD := -n $(WORKERS) --dist loadfile
 test test-paddle26: export OMP_NUM_THREADS = 1
 test test-paddle26: export MKL_NUM_THREADS = 1
 
-.PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long test-paddle26 \
+.PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long nlp-matrix test-paddle26 \
 	test-paddleformers test-client lint format bench venv clean help
 
 help:
@@ -62,6 +62,11 @@ test: venv
 ## make test-convergence  the minutes-long trainings: quick start with and without amp, real photographs
 test-convergence: venv
 	$(BIN)/python -m pytest -m convergence
+
+## make nlp-matrix        every NLP recipe in FP32 and in every precision; kept runs are skipped; figures into the docs
+nlp-matrix: venv
+	$(BIN)/python -m benchmarks.nlp_matrix
+	$(BIN)/python -m benchmarks.nlp_table
 
 ## make test-convergence-long  every NLP recipe in every precision
 test-convergence-long: venv data-nlp

@@ -27,22 +27,24 @@ METRIC_OF = {
     ("zh", "ernie_mlm"): "被遮盖字符的准确率",
 }
 TABLE_HEAD = {
-    "en": "| recipe | steps | metric | test rows | {modes} | minutes of training (FP32 / O1 fp16) |",
-    "zh": "| 配方 | 步数 | 指标 | 测试条数 | {modes} | 训练分钟数（FP32 / O1 fp16） |",
+    "en": "| recipe | steps | metric | test rows | {modes} | CPU minutes (FP32 / O1 fp16) |",
+    "zh": "| 配方 | 步数 | 指标 | 测试条数 | {modes} | CPU 分钟（FP32 / O1 fp16） |",
 }
 NOTE = {
-    "en": "Baseline on the same split: TF-IDF (one and two characters) with logistic regression, {score:.4f}. {seeds} "
-    "{cores} CPU cores, threads a run: {threads}, other work beside it (load {low:.1f} to {high:.1f}): the minutes "
-    "are no measure of speed. {skips} Paddle {paddle}, PaddleNLP {paddlenlp}, {dates}.",
-    "zh": "同一划分上的基线：TF-IDF（单字与双字）加逻辑回归，{score:.4f}。{seeds}"
-    "{cores} 个 CPU 核，每次训练 {threads} 个线程，同时有其他任务（负载 {low:.1f} 至 {high:.1f}），"
-    "分钟数不代表速度。{skips}Paddle {paddle}，PaddleNLP {paddlenlp}，{dates}。",
+    "en": "CPU minutes are those of all cores together, start and evaluations included. Each run had {cores} core(s) "
+    "and {threads} thread(s), at a load of the machine of {low:.1f} to {high:.1f}. {seeds} {skips} Baseline on the "
+    "same split: TF-IDF (one and two characters) with logistic regression, {score:.4f}. "
+    "Paddle {paddle}, PaddleNLP {paddlenlp}, {dates}.",
+    "zh": "CPU 分钟为所有核之和，包括启动与评估。每次训练使用 {cores} 个核、{threads} 个线程，"
+    "机器负载 {low:.1f} 至 {high:.1f}。{seeds}{skips}"
+    "同一划分上的基线：TF-IDF（单字与双字）加逻辑回归，{score:.4f}。"
+    "Paddle {paddle}，PaddleNLP {paddlenlp}，{dates}。",
 }
 SENTIMENT = {
-    "en": "After {minutes} minutes of training in mixed precision (O1 float16) on {cores} CPU cores: **{amp:.4f}** of "
+    "en": "In mixed precision (O1 float16), {minutes} CPU minutes with start and evaluations: **{amp:.4f}** of the "
     "{rows:,} held-out reviews right; in FP32, same seed: {fp32:.4f}; TF-IDF with logistic regression on the same "
     "split: {base:.4f}.",
-    "zh": "在 {cores} 个 CPU 核上以混合精度（O1 float16）训练 {minutes} 分钟后，{rows:,} 条留出评论的准确率为 "
+    "zh": "混合精度（O1 float16）训练（含启动与评估共 {minutes} CPU 分钟）后，{rows:,} 条留出评论的准确率为 "
     "**{amp:.4f}**；FP32（同一随机种子）为 {fp32:.4f}；同一划分上 TF-IDF 加逻辑回归为 {base:.4f}。",
 }
 
@@ -62,8 +64,8 @@ def by_mode(runs: Runs, recipe: str) -> dict[str, list[dict[str, Any]]]:
 
 
 def minutes(runs: Runs) -> str:
-    """Mean minutes of training, rounded; "–" where there is no run."""
-    return f"{mean([run['seconds']['training'] for run in runs]) / 60:.0f}" if runs else "–"
+    """Mean CPU minutes of a run, evaluations included, rounded; "–" where there is no run."""
+    return f"{mean([run['seconds']['cpu'] for run in runs]) / 60:.0f}" if runs else "–"
 
 
 def table(runs: Runs, baseline: dict[str, Any], language: str) -> str:
@@ -85,7 +87,7 @@ def table(runs: Runs, baseline: dict[str, Any], language: str) -> str:
 
 def _note(runs: Runs, baseline: dict[str, Any], language: str) -> str:
     machine = [run["machine"] for run in runs]
-    loads = [load for m in machine for load in m["load_before_and_after"]]
+    loads = [load for m in machine for load in m["load"]]
     seeds = sorted({run["seed"] for run in runs})
     skipped = sum(run["skipped_steps"] for run in runs)
     steps = sum(run["steps"] for run in runs if run["mode"] != "fp32")
@@ -98,7 +100,7 @@ def _note(runs: Runs, baseline: dict[str, Any], language: str) -> str:
         score=baseline["score"],
         seeds=said[0],
         skips=said[1],
-        cores=machine[0]["cores"],
+        cores=" / ".join(map(str, sorted({m["cores"] for m in machine}))),
         threads=" / ".join(map(str, sorted({m["threads"] for m in machine}))),
         low=min(loads),
         high=max(loads),
@@ -113,7 +115,6 @@ def sentiment(runs: Runs, baseline: dict[str, Any], language: str) -> str:
     found = by_mode(runs, "ernie_sentiment")
     amp = found["o1-fp16"]
     return SENTIMENT[language].format(
-        cores=amp[0]["machine"]["cores"],
         amp=mean([run["score"] for run in amp]),
         fp32=mean([run["score"] for run in found["fp32"]]),
         base=baseline["score"],
