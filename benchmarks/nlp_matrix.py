@@ -10,6 +10,7 @@ skipped, so that an interruption costs one run at most; delete a file to have it
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import json
@@ -56,6 +57,8 @@ TOLERANCE = 0.01
 #: What sentiment must reach, and what it may cost: 20 minutes of two cores, in CPU seconds.
 SENTIMENT_GOAL, SENTIMENT_SECONDS = 0.86, 2 * 20 * 60
 BASELINE = "baseline"
+#: The wheels Paddle comes in; one of them is installed.
+PADDLE = ("paddlepaddle", "paddlepaddle-gpu")
 DATA_SETS = ("nlp_encoder", "nlp_reviews", "nlp_msra")
 #: Threads a run uses, unless the environment says otherwise, and MKL's fast path on AMD; as in the Makefile.
 THREADS = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2", "MKL_DEBUG_CPU_TYPE": "5"}
@@ -195,8 +198,11 @@ def _rows(path: str | None, limit: int | None) -> int:
 
 def versions() -> dict[str, str]:
     """Of what the numbers depend on."""
-    names = ("paddlepaddle", "paddlenlp", "paddle-amp-plugin")
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}
+    found = {"python": platform.python_version()}
+    for name in (*PADDLE, "paddlenlp", "paddle-amp-plugin"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _write(target: Path, entry: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.nlp_matrix import BASELINE, MODES, PROJECT, RECIPES, RESULTS, load, read_json
+from benchmarks.nlp_matrix import BASELINE, MODES, PADDLE, PROJECT, RECIPES, RESULTS, load, read_json
 
 Runs = Sequence[dict[str, Any]]
 #: Column heads of the modes.
@@ -104,7 +104,7 @@ def _note(runs: Runs, baseline: dict[str, Any], language: str) -> str:
         threads=" / ".join(map(str, sorted({m["threads"] for m in machine}))),
         low=min(loads),
         high=max(loads),
-        paddle=runs[0]["versions"]["paddlepaddle"],
+        paddle=next(runs[0]["versions"][name] for name in PADDLE if name in runs[0]["versions"]),
         paddlenlp=runs[0]["versions"]["paddlenlp"],
         dates=dates[0] if len(dates) == 1 else f"{dates[0]} – {dates[-1]}",
     )
