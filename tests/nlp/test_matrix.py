@@ -117,6 +117,8 @@ def test_kept_runs_are_what_their_names_say() -> None:
 @pytest.mark.parametrize("recipe", matrix.RECIPES)
 def test_kept_runs_in_mixed_precision_are_as_good_as_fp32(recipe: str) -> None:
     found = table.by_mode(matrix.load(), recipe)
+    if not found:
+        pytest.skip("no run of it is kept yet: make nlp-matrix")
     twin = table.mean([run["score"] for run in found["fp32"]])
     seeds = {run["seed"] for run in found["fp32"]}
     for mode in found:
