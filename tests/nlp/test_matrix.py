@@ -96,6 +96,14 @@ def test_marks_are_wanted_once_each() -> None:
             table.filled(bad, "new")
 
 
+def test_a_sentence_without_mixed_precision_does_not_speak_of_it() -> None:
+    run = {"recipe": "ernie_sentiment", "mode": "fp32", "score": 0.9, "test_rows": 2000, "seconds": {"cpu": 600}}
+    half = {**run, "mode": "o1-fp16", "score": 0.85, "seconds": {"cpu": 720}}
+    assert "In FP32, 10 CPU minutes" in table.sentiment([run], {"score": 0.8}, "en")
+    said = table.sentiment([run, half], {"score": 0.8}, "en")
+    assert "float16), 12 CPU minutes" in said and "**0.8500** of the 2,000" in said and "0.9000" in said
+
+
 def test_the_documents_show_the_kept_runs(monkeypatch) -> None:
     monkeypatch.setattr(sys, "argv", ["nlp_table", "--check"])
     with pytest.raises(SystemExit) as ended:
