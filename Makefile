@@ -31,8 +31,8 @@ test test-paddle26 test-paddle26-core: export MKL_NUM_THREADS = 1
 ANY_PADDLE := $(wildcard tests/test_config*.py) $(addprefix tests/,test_messages.py test_op_rules.py test_loss_scaling.py \
 	test_activation.py cli data lint report)
 
-.PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long test-paddle26 test-paddle26-core \
-	test-paddleformers test-client lint format bench bench-estimate venv clean help
+.PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long nlp-matrix test-paddle26 \
+	test-paddle26-core test-paddleformers test-client lint format bench bench-estimate venv clean help
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -68,6 +68,11 @@ test: venv
 ## make test-convergence  the minutes-long trainings: quick start with and without amp, real photographs
 test-convergence: venv
 	$(BIN)/python -m pytest -m convergence
+
+## make nlp-matrix        every NLP recipe in FP32 and in every precision; kept runs are skipped; figures into the docs
+nlp-matrix: venv
+	$(BIN)/python -m benchmarks.nlp_matrix
+	$(BIN)/python -m benchmarks.nlp_table
 
 ## make test-convergence-long  every NLP recipe in every precision
 test-convergence-long: venv data-nlp

@@ -43,7 +43,7 @@ def test_the_full_recipes_leave_nothing_of_the_small_ones() -> None:
     assert full.model.model_name_or_path == "ernie-3.0-base-zh"
     assert full.model.config == {} and not full.model.freeze.embeddings and full.model.pooling == "first"
     assert full.data.prefix == "" and full.optimizer.head_lr_ratio == 1.0
-    assert "max_steps" not in full.trainer and full.trainer["learning_rate"] == 3e-5
+    assert "max_steps" not in full.trainer and full.trainer["learning_rate"] == 5e-5
 
 
 def test_bases_are_merged_key_by_key(tmp_path: Path) -> None:
