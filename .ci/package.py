@@ -57,6 +57,8 @@ def built() -> Path:
     (wheel,), (direct,), (sdist,) = DIST.glob("*.whl"), (WORK / "direct").glob("*.whl"), DIST.glob("*.tar.gz")
     check(f"{sdist.name} and {wheel.name} are built", True)
     check("the sdist builds the same wheel as the checkout", contents(wheel) == contents(direct))
+    ours = {p.relative_to(ROOT).as_posix() for p in (ROOT / "paddle_amp_plugin").rglob("*.py")}
+    check("every module is in it", ours == {name for name in contents(wheel) if name.endswith(".py")})
     return wheel
 
 

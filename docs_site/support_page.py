@@ -132,5 +132,6 @@ def _cell(found: list[Environment], package: str, version: str, paddle: str, wor
     runs = [e for e in found if e.paddle == paddle and e.pins.get(package) == version]
     if not runs:
         return "–"
+    runs.sort(key=lambda e: not e.in_ci)
     by_hand = "" if runs[0].in_ci else words["bracket"].format(b=words["by hand"])
     return words["tested"].format(t=runs[0].target) + by_hand
