@@ -59,7 +59,7 @@ def blocks(text: str) -> list[tuple[str, list[str]]]:
 def _commands(block: str) -> list[str]:
     found = []
     for line in block.splitlines():
-        bare = re.sub(r"\s+#.*$", "", line.strip())
+        bare = re.sub(r"\s+#.*$", "", line.strip()).replace("PADDLE_AMP_LANG=zh ", "")
         if _COMMAND.match(bare):
             # a placeholder may be translated: whatever holds a Chinese character, an upper-case word, or an ellipsis
             words = [w for w in bare.split() if not re.search(_CJK + r"|…", w) and not re.fullmatch(r"[A-Z_]+", w)]
