@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import escape
 
 from docs_site import DOCS
@@ -19,7 +20,7 @@ _COLOURS = {
 }
 
 #: name -> (column, row, kind, lines in English, lines in Chinese). The first line is set in bold.
-BOXES = {
+BOXES: dict[str, tuple[int, int, str, list[str], list[str]]] = {
     "batch": (0, 0, "fp32", ["batch", "FP32, integers"], ["批次", "FP32、整数"]),
     "model": (
         1,
@@ -82,7 +83,7 @@ _ARROWS = [
     "skip>shrink",
     "shrink>watch",
 ]
-_WORDS = {
+_WORDS: dict[str, dict[str, Any]] = {
     "en": {
         "backward": "backward: each op's gradient in the dtype of its forward pass",
         "yes": "yes",
@@ -112,7 +113,7 @@ def _place(name: str) -> tuple[int, int]:
 def _box(name: str, language: str) -> str:
     x, y = _place(name)
     fill, border = _COLOURS[BOXES[name][2]]
-    lines = BOXES[name][3 if language == "en" else 4]
+    lines = BOXES[name][3] if language == "en" else BOXES[name][4]
     first = y + _BOX_HEIGHT / 2 - (len(lines) - 1) * 9 + 5
     bold = ' class="b"'
     texts = "".join(

@@ -90,7 +90,7 @@ def _output(words: list[str], folder: Path, language: str) -> str:
     if words[0] not in _PROGRAMS:
         raise ValueError(f"a transcript can run {', '.join(_PROGRAMS)} and cat, not {words[0]}")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PADDLE", "COLUMNS", "FORCE_COLOR"))}
-    environment |= {"PADDLE_AMP_LANG": language, "PYTHONPATH": str(ROOT), "COLUMNS": "100", "NO_COLOR": "1"}
+    environment |= {"PADDLE_AMP_LANG": language, "PYTHONPATH": str(ROOT), "COLUMNS": "80", "NO_COLOR": "1"}
     environment |= {"TERM": "dumb", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, *_PROGRAMS[words[0]], *words[1:]],
