@@ -77,13 +77,12 @@ class Side(contextlib.ExitStack):
         else:  # Tensor.backward may be another side's
             paddle.autograd.backward([loss])
         backward = _now()
-        before = self.session.skips if self.session is not None else 0
+        skipped = withhold
         if not withhold:
             self.optimizer.step()
-        skipped = withhold or (self.session is not None and self.session.skips > before)
-        held = withhold or (self.session is not None and self.session.held)  # skipped, or within a window of batches
+            skipped = self.session.last_skipped if self.session is not None else False
         self.optimizer.clear_grad()
-        if self.schedule is not None and not held:
+        if self.schedule is not None and not skipped:
             self.schedule.step()
         end = _now()
         return Done(float(loss), scale, skipped, forward - start, backward - forward, end - backward)
