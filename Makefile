@@ -141,5 +141,24 @@ $(VENV)/.done: pyproject.toml requirements/constraints.txt Makefile
 	.venv-paddleformers/bin/python -m pip install --quiet --disable-pip-version-check -r requirements/paddleformers.txt -e '.[monitor,test]'
 	touch $@
 
+.PHONY: docs package
+
+## make docs              the documentation as a site, in build/site (English and Chinese); fails on a broken link
+docs: .venv-docs/.done
+	.venv-docs/bin/mkdocs build --quiet --strict -f docs_site/mkdocs.en.yml
+	.venv-docs/bin/mkdocs build --quiet --strict -f docs_site/mkdocs.zh.yml
+	@echo "build/site/index.html; with search: python3 -m http.server -d build/site"
+
+docs: export NO_MKDOCS_2_WARNING = 1
+
+.venv-docs/.done: requirements/docs.txt
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+## make package           sdist and wheel in dist, the wheel installed into an empty environment and tried there
+package:
+	$(PYTHON) .ci/package.py
+
 clean:
-	rm -rf $(VENV) .venv-paddle26 .venv-paddleformers .venv-client3 .venv-client210 build dist *.egg-info
+	rm -rf $(VENV) .venv-paddle26 .venv-paddleformers .venv-client3 .venv-client210 .venv-docs build dist *.egg-info
