@@ -29,7 +29,7 @@ test test-paddle26 test-paddle26-core: export OMP_NUM_THREADS = 1
 test test-paddle26 test-paddle26-core: export MKL_NUM_THREADS = 1
 # What has nothing to do with the version of Paddle: seen to by `make test`.
 ANY_PADDLE := $(wildcard tests/test_config*.py) $(addprefix tests/,test_messages.py test_op_rules.py test_loss_scaling.py \
-	test_activation.py cli data lint report)
+	test_activation.py cli data docs lint package report)
 
 .PHONY: train train-sabotaged train-ernie data data-nlp test test-convergence test-convergence-long nlp-matrix test-paddle26 \
 	test-paddle26-core test-paddleformers test-client lint format bench bench-estimate venv clean help

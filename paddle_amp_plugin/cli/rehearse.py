@@ -40,7 +40,7 @@ def rehearse(
         raise AmpError("AMP260", tr("--steps {v}: {m} or more", "--steps {v}：应不小于 {m}", v=steps, m=FEWEST))
     given, chosen = overrides(options), page_language(lang)
     folder = out_folder(out, Path("output") / "rehearsal" / config.stem)
-    from paddle_amp_plugin.hosts.workloads import open_workload
+    from paddle_amp_plugin.hosts.workloads import no_data, open_workload
 
     with open_workload(config, given, paddleocr_dir=paddleocr_dir, synthetic=synthetic) as work:
         if work.missing is not None and not synthetic:
@@ -78,19 +78,6 @@ def _plan(work: Any) -> Plan:
     if not plan.enabled:
         raise AmpError("AMP016", plan.off_reason)
     return dataclasses.replace(plan, accumulate_steps=1)
-
-
-def no_data(missing: AmpError) -> AmpError:
-    """AMP262: the same error, with the way round it."""
-    return AmpError(
-        "AMP262",
-        missing.message,
-        hint=tr(
-            "without the data: --synthetic (made-up data of the same shapes; says less)",
-            "没有数据时可用 --synthetic（形状相同的合成数据，结论较弱）",
-        )
-        + (f"\n    {missing.hint}" if missing.hint else ""),
-    )
 
 
 def bar(items: Iterable[int], label: str) -> Iterable[int]:

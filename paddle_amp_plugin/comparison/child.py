@@ -33,8 +33,7 @@ def main(request_file: str, result_file: str) -> None:
 
 def train(request: dict[str, Any], say: Any) -> dict[str, Any]:
     """Opens the workload, trains one mode of it, measures. Raises AmpError."""
-    from paddle_amp_plugin.cli.rehearse import no_data
-    from paddle_amp_plugin.hosts.workloads import open_workload
+    from paddle_amp_plugin.hosts.workloads import no_data, open_workload
 
     options = request["options"]
     with open_workload(

@@ -148,3 +148,16 @@ def no_synthetic(kind: str) -> AmpError:
         tr("there is no synthetic data for {k}", "没有适用于 {k} 的合成数据", k=kind),
         hint=tr("it needs the config's own data set", "需要配置文件自己的数据集"),
     )
+
+
+def no_data(missing: AmpError) -> AmpError:
+    """AMP262: the same error, with the way round it."""
+    return AmpError(
+        "AMP262",
+        missing.message,
+        hint=tr(
+            "without the data: --synthetic (made-up data of the same shapes; says less)",
+            "没有数据时可用 --synthetic（形状相同的合成数据，结论较弱）",
+        )
+        + (f"\n    {missing.hint}" if missing.hint else ""),
+    )
