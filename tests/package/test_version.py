@@ -62,5 +62,5 @@ def test_what_hosts_claim_is_what_is_run():
 def test_ci_runs_what_exists():
     targets = re.findall(r"^make ([\w-]+)$", (ROOT / ".ci" / "run").read_text(encoding="utf-8"), re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert {"docs", "package", "test", "lint"} <= set(targets)
+    assert {"lint", "test", "test-convergence", "test-paddle26-core"} <= set(targets)
     assert [t for t in targets if not re.search(rf"^(?:[\w-]+ )*{t}(?: [\w-]+)*:", makefile, re.MULTILINE)] == []
