@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle.amp.auto_cast import amp_global_state
 
+from paddle_amp_plugin import attention_masks
 from paddle_amp_plugin.errors import AmpError
 from paddle_amp_plugin.messages import tr
 from paddle_amp_plugin.norms import is_builtin_norm, is_norm_layer
@@ -244,6 +245,8 @@ def decorate(plan: Plan, model: paddle.nn.Layer, optimizer: Any = None) -> tuple
     if not plan.enabled:
         return model, optimizer
     excluded = stays_fp32(own, pins.values())
+    if plan.dtype == "bfloat16":
+        attention_masks.correct()
     if plan.level == "O2":
         _decorate_o2(plan, own, optimizer, excluded)
     for layer in float32_layers(plan, own).values():

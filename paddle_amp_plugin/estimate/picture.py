@@ -11,11 +11,13 @@ from paddle_amp_plugin.messages import tr
 
 WIDTH, LEFT, RIGHT = 720, 110, 90
 BAR, GAP, TOP = 34, 18, 46
+LEGEND = 4  # names in a row
 COLOURS = {
     "weights": "#1f5f8b",
     "masters": "#3f8fbf",
     "gradients": "#8cc1de",
     "states": "#b8a1d9",
+    "copies": "#7f6ab0",
     "batch": "#7d8a97",
     "activations": "#e08a3c",
     "temporary": "#f2c48d",
@@ -29,7 +31,7 @@ def draw(result: Result) -> str:
     """One bar a mode, its parts in the order of the table; the line is ``memory``, if there is one."""
     most = max([p.total for _, p, _ in result.columns] + ([result.memory] if result.memory else []))
     scale = (WIDTH - LEFT - RIGHT) / most
-    legend_rows = 2
+    legend_rows = -(-len(PARTS) // LEGEND)
     height = TOP + len(result.columns) * (BAR + GAP) + legend_rows * 22 + 14
     title = tr(
         "{n}: memory of a training step, batch {b}", "{n}：训练一步的显存，批大小 {b}", n=result.name, b=result.samples
@@ -74,7 +76,7 @@ def _legend(y: int) -> list[str]:
     names = part_names()
     shapes = []
     for place, part in enumerate(PARTS):
-        x, line = 14 + (place % 4) * 175, y + (place // 4) * 22
+        x, line = 14 + (place % LEGEND) * 175, y + (place // LEGEND) * 22
         shapes.append(f'<rect x="{x}" y="{line}" width="13" height="13" fill="{COLOURS[part]}"/>')
         shapes.append(f'<text x="{x + 19}" y="{line + 11}">{escape(names[part])}</text>')
     return shapes

@@ -67,6 +67,7 @@ def part_names() -> dict[str, str]:
         "masters": tr("FP32 masters", "FP32 主权重"),
         "gradients": tr("gradients", "梯度"),
         "states": tr("optimizer states", "优化器状态"),
+        "copies": tr("average, copies", "滑动平均与副本"),
         "batch": tr("batch", "批数据"),
         "activations": tr("activations", "激活"),
         "temporary": tr("temporary", "临时"),
@@ -77,7 +78,7 @@ def part_names() -> dict[str, str]:
 def advice(result: Result) -> str:
     """Which part dominates in the config's mode, and what would help."""
     mode, parts, _ = result.column(result.asked)
-    persistent = parts.weights + parts.masters + parts.gradients + parts.states
+    persistent = parts.weights + parts.masters + parts.gradients + parts.states + parts.copies
     groups = {
         "activations": parts.activations + parts.temporary,
         "persistent": persistent,
@@ -136,6 +137,8 @@ def peak_words(parts: Parts) -> str:
     """Where in a step the highest point is."""
     if parts.where == "step":
         return tr("optimizer.step", "optimizer.step")
+    if parts.where == "gradients":
+        return tr("adding up gradients", "累加梯度")
     place = f"{parts.layer}: {parts.op}" if parts.layer else parts.op
     if parts.where == "backward":
         return tr("backward of {p}", "{p} 的反向", p=place)

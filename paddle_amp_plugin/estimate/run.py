@@ -24,7 +24,8 @@ def estimate_workload(
     with on_cpu():
         step = WorkloadStep(work)
         traced = trace_step(step, BATCH_SIZES, progress=progress)
-        modes = modes_for(work.settings, step, traced, family=work.family)
+        passes = accumulate_steps(work)
+        modes = modes_for(work.settings, step, traced, family=work.family, accumulated=passes > 1)
     columns = tuple(
         (
             mode,
@@ -36,7 +37,7 @@ def estimate_workload(
     return Result(
         name=work.name,
         samples=samples,
-        accumulate_steps=accumulate_steps(work),
+        accumulate_steps=passes,
         memory=memory,
         reserve=reserve,
         asked=asked_mode(work.settings, modes).name,

@@ -41,6 +41,10 @@ _LEFT_ALONE = frozenset(
 #: Of these, the ones that ask only about a tensor's shape, and yet have no half kernel on a CPU.
 _ABOUT_SHAPES = ("shape", "shape64", "is_empty")
 
+#: Modules whose functions bring float16 weights to FP32 where the device is the CPU (``F.conv1d`` of Paddle 3.3), so
+#: that results stay FP32 that are half on a GPU.
+_SPARE_THE_CPU = ("paddle.nn.functional.conv", "paddle.vision.ops")
+
 
 def _wrappers() -> dict[int, tuple[Any, Callable[..., Any]]]:
     """id of an original -> (the original, its wrapper), for every op function of this Paddle."""
@@ -181,6 +185,11 @@ class Installation:
         wrappers.append((tensor, "_getitem_dygraph", wrap_getitem(tensor._getitem_dygraph)))
         wrappers.append((tensor, "_setitem_dygraph", wrap_setitem(tensor._setitem_dygraph, _C_ops.assign_out_)))
         wrappers.append((tensor, "clone", wrap_clone(tensor.clone)))
+        wrappers += [
+            (module, "paddle", _OnGpu(paddle, device=_OnGpu(paddle.device, get_device=lambda: "gpu:0")))
+            for module in map(sys.modules.get, _SPARE_THE_CPU)
+            if module is not None
+        ]
         wrappers.append((core, "clear_low_precision_op_list", records.start_counting))
         wrappers.append((core, "get_low_precision_op_list", records.stop_counting))
         return wrappers
@@ -198,6 +207,17 @@ class Installation:
             setattr(owner, name, original)
         self._saved.clear()
         swap({id(wrapper): (wrapper, original) for original, wrapper in self._pairs.values()})
+
+
+class _OnGpu:
+    """A module of Paddle, some of whose names answer as they would on a GPU."""
+
+    def __init__(self, real: Any, **names: Any) -> None:
+        self._real = real
+        self.__dict__.update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
 
 
 def _supporting() -> Callable[..., bool]:

@@ -89,8 +89,39 @@ def test_o2_has_half_weights_and_gradients_and_fp32_masters():
 
 
 def test_master_grad_keeps_fp32_gradients_beside_the_half_ones():
-    found = parts(TRACED, replace(O2, master_grad=True), 10)
+    master_grad = replace(O2, master_grad=True)
+    found = parts(TRACED, master_grad, 10)
     assert found.gradients == WEIGHT // 2 + WEIGHT
+    assert parts(TRACED, replace(master_grad, accumulated=True), 10) == found
+    assert parts(TRACED, replace(O2, accumulated=True), 10) == parts(TRACED, O2, 10)
+
+
+def test_passes_that_are_added_up_have_their_fp32_gradients_twice_for_a_moment():
+    """At one sample: 3 + 1.5 KiB of activations are less than the half gradient that is gone by then."""
+    mode = replace(O2, master_grad=True, accumulated=True)
+    light = TracedModel(*(replace(t, backward=(BackwardStep(1, 0), BackwardStep(0, 0))) for t in (trace(2), trace(4))))
+    alone = parts(light, replace(mode, accumulated=False), 0)
+    assert (alone.gradients, alone.where) == (WEIGHT // 2 + WEIGHT, "forward")
+    found = parts(light, mode, 0)
+    assert (found.gradients, found.activations, found.temporary) == (2 * WEIGHT, 0, 0)
+    assert (found.where, found.op) == ("gradients", "")
+
+
+def test_fp32_gradients_of_norms_are_there_once():
+    """``master_grad`` beside a second weight that stays FP32 at O2: half, its FP32 form, and the FP32 one."""
+    base = trace(10)
+    gamma = Value(WEIGHT // 4, "float32", 9, True, "parameter", NEVER, "gamma")
+    calls = (base.calls[0], replace(base.calls[1], inputs=(H, 4)))
+    both = replace(base, values=(*base.values, gamma), calls=calls)
+    model = TracedModel(replace(both, batch=10), replace(both, batch=11))
+    assert parts(model, replace(O2, master_grad=True), 10).gradients == WEIGHT // 2 + WEIGHT + WEIGHT // 4
+
+
+def test_averages_and_copies_are_the_same_at_every_batch():
+    mode = replace(O1, copies=12345)
+    for samples in (1, 100):
+        found, without = parts(TRACED, mode, samples), parts(TRACED, O1, samples)
+        assert found.copies == 12345 and found.total == without.total + 12345
 
 
 def test_the_optimizers_own_need_counts_where_it_is_the_highest_point():
@@ -148,7 +179,7 @@ def test_table_json_picture_and_advice_tell_the_same():
         assert table["total"][place] == shown(data["modes"][name]["total"])
         assert table["largest batch"][place] == str(data["modes"][name]["largest_batch"])
         assert shown(data["modes"][name]["total"]) in draw(found)
-    assert sum(data["modes"]["O2"][p] for p in ("weights", "masters", "gradients", "states", "batch")) > 0
+    assert sum(data["modes"]["O2"][p] for p in ("weights", "masters", "gradients", "states", "copies")) > 0
     assert "activations" in advice(result(samples=1000)) and "optimizer states" in advice(result(samples=1))
 
 
@@ -181,5 +212,5 @@ def test_suggested_size():
 
 
 def test_parts_add_up():
-    one = Parts(1, 1, 2, 3, 4, 5, 6, 7, 8, "forward", "relu", "")
-    assert one.total == 36 and one.as_dict()["total"] == 36
+    one = Parts(1, 1, 2, 3, 4, 5, 6, 7, 8, 9, "forward", "relu", "")
+    assert one.total == 45 and one.as_dict()["total"] == 45

@@ -284,3 +284,26 @@ def test_what_asks_about_shapes_only(dtype):
     x = paddle.to_tensor(random(2, 3)).astype(dtype)
     assert paddle.shape(x).tolist() == [2, 3] and int(paddle.numel(x)) == 6
     assert not bool(paddle.is_empty(x)) and bool(paddle.is_empty(paddle.zeros([0, 2]).astype(dtype)))
+
+
+def test_functions_that_spare_the_cpu_give_what_they_give_on_a_gpu():
+    """``F.conv1d`` and ``deform_conv2d`` of Paddle 3.3 bring float16 weights to FP32 where the device is the CPU."""
+    weight, bias = leaf(random(4, 3, 3)), leaf(random(4))
+    with paddle.amp.auto_cast(level="O2", dtype="float16"):
+        assert F.conv1d(paddle.to_tensor(random(1, 3, 8)), weight, bias).dtype == paddle.float16
+    offset, kernel = leaf(random(1, 18, 6, 6)), leaf(random(4, 3, 3, 3))
+    with paddle.amp.auto_cast(level="O2", dtype="float16"):
+        x = paddle.to_tensor(random(1, 3, 8, 8))
+        found = paddle.vision.ops.deform_conv2d(x, offset, kernel, bias)
+        assert found.dtype == paddle.vision.ops.deform_conv2d(x.astype("float16"), offset, kernel, bias).dtype
+    assert paddle.device.get_device() == "cpu"
+
+
+def test_paddles_modules_are_themselves_again():
+    with software_half.emulate():
+        pass
+    software_half.uninstall()
+    try:
+        assert paddle.nn.functional.conv.paddle is paddle and paddle.vision.ops.paddle is paddle
+    finally:
+        software_half.install()
