@@ -1,6 +1,6 @@
 """What Paddle's CPU allocator counts: bytes in use now, and the highest count since a mark.
 
-``paddle.base.core.host_memory_stat_*_value("Allocated", 0)`` is exact to the byte and the same on every run. Paddle
+``paddle.base.core.host_memory_stat_*_value("Allocated", 0)`` is exact to the byte. Paddle
 2.6 cannot set its peak back, so ``Mark`` raises the count to the old peak with a tensor that nobody writes to
 (pages that are never touched take no memory) and reads how far the peak moves from there.
 """

@@ -67,7 +67,7 @@ def part_names() -> dict[str, str]:
         "masters": tr("FP32 masters", "FP32 主权重"),
         "gradients": tr("gradients", "梯度"),
         "states": tr("optimizer states", "优化器状态"),
-        "copies": tr("average, copies", "滑动平均与副本"),
+        "copies": tr("average, copies", "平均与副本"),
         "batch": tr("batch", "批数据"),
         "activations": tr("activations", "激活"),
         "temporary": tr("temporary", "临时"),

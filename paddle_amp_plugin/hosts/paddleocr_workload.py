@@ -53,12 +53,20 @@ def open_config(
         logging.disable(logging.INFO)  # the host prints its whole config and each of its steps
         try:
             with interruptible(builder):
-                run_patched(builder, tree.script("train"), arguments)
+                with unique_names():
+                    run_patched(builder, tree.script("train"), arguments)
                 yield builder.workload(path.stem)
         finally:
             logging.disable(level)
             builder.close()
             sys.path[:] = before
+
+
+def unique_names() -> Any:
+    """A generator of names of its own: some layers name their parameters, and in a process a name is free once only."""
+    import paddle
+
+    return paddle.utils.unique_name.guard()
 
 
 class Builder(paddleocr.Controller):
@@ -175,8 +183,7 @@ class OcrWorkload:
         else:
             from ppocr.modeling.architectures import build_model  # type: ignore[import-not-found]
 
-            # a generator of its own: some layers name their parameters, and a name is free once only
-            with paddle.utils.unique_name.guard():
+            with unique_names():
                 model = build_model(copy.deepcopy(self.config["Architecture"]))
             model.set_state_dict(paddle.load(str(self._weights)))
         model.train()
