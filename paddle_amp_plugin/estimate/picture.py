@@ -11,7 +11,7 @@ from paddle_amp_plugin.messages import tr
 
 WIDTH, LEFT, RIGHT = 720, 110, 90
 BAR, GAP, TOP = 34, 18, 46
-LEGEND = 4  # names in a row
+LEGEND = 5  # names in a row
 COLOURS = {
     "weights": "#1f5f8b",
     "masters": "#3f8fbf",
@@ -76,7 +76,7 @@ def _legend(y: int) -> list[str]:
     names = part_names()
     shapes = []
     for place, part in enumerate(PARTS):
-        x, line = 14 + (place % LEGEND) * 175, y + (place // LEGEND) * 22
+        x, line = 14 + (place % LEGEND) * ((WIDTH - 14) // LEGEND), y + (place // LEGEND) * 22
         shapes.append(f'<rect x="{x}" y="{line}" width="13" height="13" fill="{COLOURS[part]}"/>')
         shapes.append(f'<text x="{x + 19}" y="{line + 11}">{escape(names[part])}</text>')
     return shapes

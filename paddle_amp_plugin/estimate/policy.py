@@ -21,8 +21,9 @@ from paddle_amp_plugin.op_rules import (
     is_cast_input,
 )
 
-#: What AMP never brings to another dtype of its own: ``cast`` has its target written in the call.
-_OWN_DTYPE = frozenset({"cast", "cast_"})
+#: What AMP never brings to another dtype of its own: ``cast`` has its target written in the call, and the others look
+#: at no value.
+_OWN_DTYPE = frozenset({"cast", "cast_", "shape", "shape64", "numel", "is_empty"})
 
 
 FLOATS = ("float32", *HALF_DTYPES)

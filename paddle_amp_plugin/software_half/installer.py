@@ -188,7 +188,7 @@ class Installation:
         wrappers += [
             (module, "paddle", _OnGpu(paddle, device=_OnGpu(paddle.device, get_device=lambda: "gpu:0")))
             for module in map(sys.modules.get, _SPARE_THE_CPU)
-            if module is not None
+            if getattr(module, "paddle", None) is paddle
         ]
         wrappers.append((core, "clear_low_precision_op_list", records.start_counting))
         wrappers.append((core, "get_low_precision_op_list", records.stop_counting))

@@ -24,7 +24,10 @@ _COLUMNS = ("float16", "bfloat16", "float32", "other")
 
 @dataclass(frozen=True)
 class OpRecord:
-    """One op call: its AMP name, the dtype it computed in, the dtypes of its tensors before any cast."""
+    """One op call: its AMP name, the dtype it computed in, the dtypes of its tensors before any cast.
+
+    Results without a value are left out (the reserve space of Paddle 2.6's ``batch_norm``).
+    """
 
     op: str
     compute_dtype: str
@@ -66,7 +69,7 @@ def note(op: str, compute_dtype: Any, inputs: Any, outputs: Any) -> None:
             op,
             name,
             tuple(dtype_name(t.dtype) for t in _tensors(inputs)),
-            tuple(dtype_name(t.dtype) for t in _tensors(outputs)),
+            tuple(dtype_name(t.dtype) for t in _tensors(outputs) if t._is_initialized()),
         )
         for records in _lists:
             records.append(record)

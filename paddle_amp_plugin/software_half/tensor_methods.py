@@ -85,6 +85,11 @@ def _is_position(item: Any) -> bool:
     return _basic(item) and isinstance(item, int)
 
 
+def _strides(step: Any) -> bool:
+    """A tensor is not compared with None: Paddle 2.6 refuses that."""
+    return step is not None and (is_tensor(step) or step != 1)
+
+
 def index_ops(x: Any, index: Any) -> list[str]:
     """AMP names of the ops that ``x[index]`` runs on ``x``, in order, as Paddle's eager log shows them.
 
@@ -92,9 +97,9 @@ def index_ops(x: Any, index: Any) -> list[str]:
     """
     items = list(index) if isinstance(index, tuple) else [index]
     positions = [i for i in items if _is_position(i)]
-    slices = [i for i in items if isinstance(i, slice) and (i.start, i.stop, i.step) != (None, None, None)]
+    slices = [i for i in items if isinstance(i, slice) and not (i.start is i.stop is i.step is None)]
     names = []
-    if any(i.step not in (None, 1) for i in slices):
+    if any(_strides(i.step) for i in slices):
         names += ["strided_slice", "squeeze2"] if positions else ["strided_slice"]
     elif positions or slices:
         names.append("slice")

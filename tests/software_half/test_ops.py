@@ -304,6 +304,15 @@ def test_paddles_modules_are_themselves_again():
         pass
     software_half.uninstall()
     try:
-        assert paddle.nn.functional.conv.paddle is paddle and paddle.vision.ops.paddle is paddle
+        for module in (paddle.nn.functional.conv, paddle.vision.ops):
+            assert getattr(module, "paddle", paddle) is paddle
     finally:
         software_half.install()
+
+
+def test_bounds_that_are_tensors():
+    """Paddle 2.6 refuses to compare a tensor with None, so nothing here may."""
+    x, begin = leaf(random(6, 2)), paddle.to_tensor(2)
+    for found, expected in ((x[begin:], x[2:]), (x[: begin + 1], x[:3]), (x[begin:4, 0], x[2:4, 0])):
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+        assert found.dtype == paddle.float16
