@@ -41,21 +41,6 @@ def require_host(recipe: Recipe) -> None:
         ) from error
     if os.environ.get("PADDLE_AMP_DEBUG", "") in ("", "0"):
         logger.set_level("INFO")  # at DEBUG the host lists its 150 arguments, three times
-    if _device() == "cpu":
-        plain_transposes()
-
-
-def plain_transposes() -> None:
-    """``transpose`` makes a copy instead of a view, unless the environment decides about ``FLAGS_use_stride_kernel``.
-
-    On a CPU Paddle copies such a view element by element each time a product of attention needs it: a step of
-    ``ernie_sentiment`` takes a fifth longer with views. The numbers are the same to the bit.
-    """
-    import paddle
-
-    flag = "FLAGS_use_stride_kernel"
-    if flag not in os.environ:
-        paddle.set_flags({flag: False})
 
 
 def training_arguments(recipe: Recipe, **more: Any) -> Any:

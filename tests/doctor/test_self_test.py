@@ -47,7 +47,7 @@ def test_it_notices_an_auto_cast_without_effect(monkeypatch):
     """What happens on a CPU without software half: everything stays FP32, and nothing overflows."""
     from paddle_amp_plugin.session import Session
 
-    monkeypatch.setattr(Session, "_install_software_half", lambda self: None)
+    monkeypatch.setattr(Session, "use_software_half", lambda self: None)
     assert {"half", "skipped", "scale"} <= wrong(made())
 
 
