@@ -29,6 +29,19 @@ from paddle_amp_plugin.software_half.tensor_methods import OPERATORS, index_ops,
 _NO_OPS = frozenset("print run_program pylayer share_data share_data_ assign_out_ memcpy_d2h memcpy_h2d".split())
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """What others left behind is freed before and not within: it would count as this step's."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class Tracer:
     """Collects the calls of one step of ``model``; used once."""
 
@@ -53,8 +66,7 @@ class Tracer:
     def trace(self, batch_size: int, batch: Any, loss_of: Callable[[], Any]) -> Trace:
         """One forward and backward pass: ``loss_of()`` returns the scalar loss of ``batch``."""
         self._register_known(batch)
-        with self._wrapped(), self._layer_names():
-            gc.collect()
+        with self._wrapped(), self._layer_names(), _no_collection():
             self._start = self._peak = in_use()
             self._phase = "forward"
             loss = loss_of()
